@@ -166,8 +166,10 @@ class Mechanism(Pytree):
             ValueError: not exactly one of `at_least` and `rule` is given, an argument is out of
                 range, no level is large enough for the private test, or JAX cannot trace the score.
         """
-        given = (at_least is not None) + (rule is not None)
-        check(given == 1, "at_least, rule", (at_least, rule), "one of them and not the other")
+        given = at_least is not None or rule is not None
+        check(given, "at_least", None, "given, or else a rule", "For example at_least=-2.0.")
+        expected = "None if at_least is given, which makes a rule"
+        check(rule is None or at_least is None, "rule", rule, expected)
         hint = "Leave rule or private away: a rule is private or public by itself."
         check(rule is None or not private, "private", private, "False for a rule", hint)
         hint = "Only private tests have a margin: write private=True."

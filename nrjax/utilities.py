@@ -90,8 +90,8 @@ def _explained(score: Any, arguments: tuple[Any, ...], error: Exception) -> str:
     )
     first_line = (str(error).splitlines() or [""])[0]
     return (
-        f"score must be a function of a release and of data, here ({shown}) (got {name}, which "
-        f"raised {kind}: {first_line})."
+        f"score must take a release and its data, here {shown} (got {name}, which raised {kind}: "
+        f"{first_line})."
     )
 
 

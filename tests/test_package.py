@@ -28,19 +28,23 @@ def test_the_first_two_commands_are_one_line_each():
 def test_the_python_examples_run(capsys):
     pytest.importorskip("pandas")
     names = {}
-    for example in blocks("python")[:2]:
+    stated = []
+    for example in blocks("python")[:4]:
         assert "10_000" in example
+        stated += re.findall(r"# \[(.*)\]", example)
         exec(compile(example.replace("10_000", "200"), "README.md", "exec"), names)
     printed = list(map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out)))
-    low, middle, high = printed[:3]
-    assert 0.16 <= low < middle < high < 1
-    strict, same, loose = printed[3:]  # the second target of the sweep is the example's
+    counts, learning, parts, swept = (printed[i : i + 3] for i in range(0, 12, 3))
+    for found, numbers in zip((counts, learning), stated, strict=True):
+        assert found == pytest.approx([float(n) for n in numbers.split()], rel=0.25)
+    assert 0.16 <= parts[0] < parts[1] < parts[2] < 1
+    strict, same, loose = swept  # the second target of the sweep is the example's
     assert loose < same < strict < 1
-    assert abs(same - middle) < 1e-5
+    assert abs(same - parts[1]) < 1e-5
 
 
 def test_the_example_of_a_budget_runs(capsys):
-    example = blocks("python")[2]
+    example = blocks("python")[4]
     assert "UnifiedFilter" in example
     exec(compile(example, "README.md", "exec"), {"nrjax": nrjax})
     rho = 1.353  # rho of (10, 1e-6); a quarter of the rest after the zCDP mechanism was spent

@@ -185,7 +185,8 @@ def simulate(
         FirstLevelWarning: more than 5 % of at least 100 trials stopped at the first of several
             levels, under a rule that is not a private test (which may need that level).
     """
-    check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
+    ok, hint = isinstance(interaction, Interaction), "Make one by mechanism.until(score, ...)."
+    check(ok, "interaction", interaction, "a nrjax.Interaction", hint)
     outcome = Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
     several = min(interaction.schedule.max_steps, int(interaction.steps)) > 1
     lower = several and interaction.rule.sensitivity is None

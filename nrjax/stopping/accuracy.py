@@ -122,7 +122,7 @@ def first_level(
     threshold with probability at most `gamma`, whatever the releases are (a union bound over the
     levels). To meet a target, set the threshold to target plus margin.
 
-        nrjax.stopping.accuracy.first_level(np.geomspace(0.1, 10, 50), 0.5, 0.01)  # 6
+        nrjax.stopping.accuracy.first_level(np.geomspace(0.1, 10, 50), 0.5, 0.01)  # 10
 
     Args:
         epsilons: privacy levels of the test, rising, shape (levels,).
@@ -139,7 +139,7 @@ def first_level(
         total = np.cumsum(wrong[::-1])[::-1]
         least = float(shortfall(np.max(np.asarray(epsilons)), sensitivity, gamma, 1.0, noise))
     expected = f"at least {least:.3g}, for the noise of the test at the last level"
-    hint = "Or take larger levels, or a score with a smaller sensitivity."
+    hint = "Aim lower, take larger levels, or a utility with a smaller sensitivity."
     check(total[-1] <= gamma, "margin", margin, expected, hint)
     return int(np.argmax(total <= gamma))
 

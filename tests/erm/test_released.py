@@ -51,6 +51,33 @@ def test_a_mechanism_has_process_and_guarantee_for_its_noise(kind):
 
 
 @each_kind
+def test_a_problem_makes_mechanisms_with_its_utility(kind):
+    problem = problem_of(kind)
+    for noise in ("brownian", "gaussian"):
+        released = problem.released(noise)
+        assert problem.brownian(delta=1e-6) == released.mechanism(delta=1e-6)
+    tight = problem.brownian(delta=1e-6, tight_at_epsilon=0.3)
+    assert tight == released.mechanism(delta=1e-6, tight_at_epsilon=0.3)
+    laplace, target = problem.laplace(), -1.2 * problem.optimum_loss
+    assert laplace == problem.released("laplace").mechanism()
+    for mechanism, utility in ((tight, released.utility), (laplace, laplace.utility)):
+        assert mechanism.utility == utility
+        assert utility.best == pytest.approx(-problem.optimum_loss)
+        assert utility.excess_risk().best == pytest.approx(0, abs=1e-12)
+        trial = mechanism.until(at_least=target)
+        assert trial.rule == nrjax.PublicThreshold(np.asarray(target, trial.dtype))
+        rest = trial.schedule, utility, nrjax.PublicThreshold(target)
+        assert trial == mechanism.interaction(*rest)
+
+
+def test_a_problem_passes_constants_on():
+    problem = problem_of("ridge")
+    sensitivity = problem.released("gaussian", "tight").sensitivity
+    assert problem.brownian(1e-6, constants="tight").guarantee.sensitivity == sensitivity
+    assert problem.laplace(constants="tight").utility.layout == "triangle"
+
+
+@each_kind
 def test_no_representation_prints_an_array(kind):
     problem = problem_of(kind)
     released = problem.released("laplace")

@@ -101,7 +101,7 @@ MISTAKES = [
     (partial(nrjax.Sensitivity, 1.0, "l3"), "norm must be 'l1' or 'l2'"),
     (partial(nrjax.Sensitivity, -1.0, "l1"), "sensitivity must be"),
     (mechanism("gaussian", nrjax.Laplace((20,)), **TIGHT), "guarantee must be for laplace noise"),
-    (mechanism("laplace", 0.5), "process must be a nrjax.NoiseProcess"),
+    (mechanism("laplace", 0.5), "process must be an instance of nrjax.NoiseProcess"),
     (mechanism("gaussian", tight_at_epsilon=0.3), "delta must be given .* For example"),
     (mechanism("laplace", delta=1e-6), "delta must be None"),
     (released("laplace")._replace(sensitivity=0.1).mechanism, "must be a nrjax.Sensitivity"),

@@ -7,6 +7,7 @@ import pytest
 from nrjax.stopping.accuracy import (
     acceptance_probability,
     epsilon_for_shortfall,
+    first_level,
     ligett_epsilon,
     ligett_shortfall,
     shortfall,
@@ -89,6 +90,19 @@ def test_failures_are_as_rare_as_promised_and_half_the_shortfall_is_too_little(
     assert 0.8 * GAMMA < found[0] < GAMMA
     assert found[1] < GAMMA / 3  # Proposition C.1 has a factor of 3 to spare
     assert found[2] > GAMMA
+
+
+@both_noises
+def test_a_test_from_the_first_level_accepts_bad_utilities_rarely(noise):
+    """Every utility is as bad as allowed. Half of the first level is a planted fault."""
+    epsilons, margin = np.geomspace(0.01, 4, 40), 9.0 * SENSITIVITY
+    first = first_level(epsilons, margin, SENSITIVITY, GAMMA, noise)
+    assert 5 < first < 35
+    chosen = epsilons[first:]
+    found = [failures(np.full(chosen.size, margin), factor * chosen, noise) for factor in (1, 0.5)]
+    assert 0.6 * GAMMA < found[0] <= GAMMA < found[1]
+    with pytest.raises(ValueError, match=r"margin must be at least .* at the last level"):
+        first_level(epsilons, 0.1 * margin, SENSITIVITY, GAMMA, noise)
 
 
 def test_theorem_a1_of_ligett_is_true_and_loose():
