@@ -1,6 +1,7 @@
 """Short text forms of values, for messages and `repr`."""
 
 import dataclasses
+import types
 from typing import Any
 
 import jax
@@ -22,6 +23,11 @@ def _format(value: Any) -> str:
         return f"traced {value.aval.str_short()}"
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         return _format_array(value)
+    if isinstance(value, dict):
+        pairs = [f"{key!r}: {format_value(entry)}" for key, entry in value.items()]
+        return f"{{{', '.join(pairs)}}}"
+    if getattr(type(value).__repr__, "__module__", "") == "collections":  # a NamedTuple's own
+        return representation(value)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         inside = ", ".join(map(format_value, value[:_MOST]))
         if len(value) > _MOST:
@@ -29,6 +35,8 @@ def _format(value: Any) -> str:
         if isinstance(value, tuple):
             return f"({inside},)" if len(value) == 1 else f"({inside})"
         return f"[{inside}]"
+    if isinstance(value, (types.FunctionType, type)):
+        return value.__qualname__
     return repr(value)
 
 
@@ -37,8 +45,11 @@ def _format_array(value: Any) -> str:
     is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     if is_key or value.size > _MOST or not local:
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-    numbers = np.asarray(value).tolist()
-    return repr(numbers) if value.ndim == 0 else f"{value.dtype} {numbers!r}"
+    numbers = np.asarray(value)
+    text = repr(numbers.tolist())
+    if jnp.issubdtype(value.dtype, jnp.floating):  # the fewest digits that identify a number
+        text = np.array2string(numbers, separator=", ", formatter={"all": str})
+    return text if value.ndim == 0 else f"{value.dtype} {' '.join(text.split())}"
 
 
 def _cut(text: str, longest: int) -> str:
@@ -47,15 +58,17 @@ def _cut(text: str, longest: int) -> str:
     return f"{text[: longest // 2]} ... {text[5 - longest // 2 :]}"
 
 
-def representation(self: Any) -> str:
+def representation(self: Any, **texts: str) -> str:
     """Return the `__repr__` of a dataclass or a `NamedTuple` whose fields may be arrays.
 
-    If the object has a `delta` and a `notion`, the notion is shown too.
+    If the object has a `delta` and a `notion`, the notion is shown too. `texts` has text to show in
+    place of some values.
     """
     if dataclasses.is_dataclass(self):
         names = [field.name for field in dataclasses.fields(self) if field.repr]
     else:
         names = list(self._fields)
     names += ["notion"] if "delta" in names and hasattr(self, "notion") else []
-    inside = ", ".join(f"{name}={format_value(getattr(self, name))}" for name in names)
+    texts = {name: format_value(getattr(self, name)) for name in names} | texts
+    inside = ", ".join(f"{name}={text}" for name, text in texts.items())
     return f"{type(self).__name__}({inside})"

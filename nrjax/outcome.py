@@ -1,44 +1,78 @@
 """The outcome of a trial, and its status."""
 
+import collections
 import enum
-from typing import Any, NamedTuple
+import inspect
+from typing import Any, NamedTuple, Self
 
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._format import representation
+from nrjax._format import format_value, representation
+from nrjax._validation import concrete_or_none
+from nrjax.pytrees import record
 
 
 class Status(enum.IntEnum):
     """The way in which a trial ended. Only `STOPPED` trials met their stopping rule.
 
-    Attributes:
-        RUNNING: the trial has not ended. A finished `Outcome` never has it.
-        STOPPED: the stopping rule accepted the last release.
-        EXHAUSTED: the schedule, or `max_steps`, ended before the rule accepted a release.
-        NAN_UTILITY: the utility of the last release was NaN.
-        NO_TIME: the next time is infinite, for example because no finite time costs as little as
-            the schedule requires.
-        OVERFLOW: the noise process overflowed (its buffer of jumps, or the range of its counts), so
-            its distribution is no longer exact.
-        INVALID_TIME: the schedule chose a time that is not in (0, current time], or one outside the
-            range of the noise process.
-        INVALID_COST: the guarantee or the rule stated a cost that is negative, NaN, or smaller than
-            the cost of an earlier release.
-        INVALID_BOUNDS: the lower bound of a utility was above its upper bound.
+    Outcomes hold it as an integer.
+
+        >>> print(nrjax.Status(4))
+        NO_TIME
+        >>> nrjax.Status.EXHAUSTED.sentence
+        'The schedule, or `max_steps`, ended before the rule accepted a release.'
     """
 
-    RUNNING = 0
-    STOPPED = 1
-    EXHAUSTED = 2
-    NAN_UTILITY = 3
-    NO_TIME = 4
-    OVERFLOW = 5
-    INVALID_TIME = 6
-    INVALID_COST = 7
-    INVALID_BOUNDS = 8
+    sentence: str
+
+    def __new__(cls, value: int, sentence: str) -> Self:
+        """Return the member for a number, with its meaning in words."""
+        self = int.__new__(cls, value)
+        self._value_, self.sentence = value, sentence
+        return self
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
+    RUNNING = 0, "The trial has not ended. A finished `Outcome` never has this status."
+    STOPPED = 1, "The stopping rule accepted the last release."
+    EXHAUSTED = 2, "The schedule, or `max_steps`, ended before the rule accepted a release."
+    NAN_UTILITY = 3, "The utility of the last release was NaN."
+    NO_TIME = 4, "The next time is infinite: no finite time costs as little as required."
+    OVERFLOW = 5, "The noise left its buffer or range, so its distribution is no longer exact."
+    INVALID_TIME = 6, "The next time is not in (0, current time], or out of the process's range."
+    INVALID_COST = 7, "A stated cost is negative, NaN, or below the cost of an earlier release."
+    INVALID_BOUNDS = 8, "The lower bound of a utility was above its upper bound."
 
 
+Status.__doc__ = "\n".join(
+    [f"{inspect.cleandoc(str(Status.__doc__))}\n\nAttributes:"]
+    + ["    sentence: meaning of the status in words."]
+    + [f"    {status}: {int(status)}. {status.sentence}" for status in Status]
+)
+
+
+def describe_status(status: Any) -> str:
+    """Return the name of a status, or the number of trials with each status."""
+    numbers = concrete_or_none(status)
+    if numbers is None or not {*Status}.issuperset(numbers.ravel().tolist()):
+        return format_value(status)
+    if numbers.ndim == 0:
+        return str(Status(numbers.item()))
+    counts = sorted(collections.Counter(numbers.ravel().tolist()).items())
+    return ", ".join(f"{count} {Status(number)}" for number, count in counts)
+
+
+def result_representation(self: Any) -> str:
+    """Return the `__repr__` of a result with a `status`."""
+    return representation(self, status=describe_status(self.status))
+
+
+@record
 class Outcome(NamedTuple):
     """The outcome of a trial, or of many: `nrjax.simulate` adds a leading axis of trials.
 
@@ -55,7 +89,8 @@ class Outcome(NamedTuple):
             accepted a release.
         privacy_loss: realised privacy loss of the releases for the interaction's `shift`; NaN
             without a `shift`.
-        status: `Status` with which the trial ended. int32.
+        status: `Status` with which the trial ended, int32. `nrjax.Status(status).sentence` puts the
+            status of one trial in words.
     """
 
     step: Array
@@ -80,4 +115,4 @@ class Outcome(NamedTuple):
         epsilon = jnp.asarray(self.epsilon)
         return jnp.where(self.stopped, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
 
-    __repr__ = representation
+    __repr__ = result_representation

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._format import representation
 from nrjax._modes import neutral_config
 from nrjax._threefry import unrolled
 from nrjax._validation import concrete_or_none
@@ -24,9 +23,11 @@ from nrjax.engine import (
     time_status,
 )
 from nrjax.interaction import Interaction
-from nrjax.outcome import Status
+from nrjax.outcome import Status, result_representation
+from nrjax.pytrees import record
 
 
+@record
 class Path(NamedTuple):
     """A whole path of a trial. Every field has a leading axis of steps.
 
@@ -52,7 +53,7 @@ class Path(NamedTuple):
     privacy_loss: Array
     status: Array
 
-    __repr__ = representation
+    __repr__ = result_representation
 
 
 def path_step(

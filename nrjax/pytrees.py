@@ -9,12 +9,14 @@ import dataclasses
 import functools
 import inspect
 import sys
-from typing import Any, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
 from nrjax._format import representation
+
+T = TypeVar("T")
 
 if sys.version_info >= (3, 14):  # annotations are lazy: some names may not exist yet
     import annotationlib
@@ -31,6 +33,33 @@ def static(**options: Any) -> Any:
     an index or in Python's `if`. The options are passed to `dataclasses.field`.
     """
     return dataclasses.field(metadata={"static": True}, **options)
+
+
+def _equal(self: Any, other: object) -> bool:
+    """Return whether two objects have the same class, equal static fields and equal leaves.
+
+    NaN equals NaN. A traced leaf equals only itself.
+    """
+    (leaves, structure), (others, same) = map(jax.tree.flatten, (self, other))
+    return structure == same and all(map(_same_leaf, leaves, others))
+
+
+def _hash(self: Any) -> int:
+    """Return a hash of the class and the static fields."""
+    return hash(jax.tree.structure(self))
+
+
+def record(cls: type[T]) -> type[T]:
+    """Make a class of named tuples compare and hash by content, and print briefly.
+
+    The methods of tuples raise an error if a field is an array.
+    """
+    methods: dict[str, Any] = {"__eq__": _equal, "__ne__": object.__ne__, "__hash__": _hash}
+    if cls.__repr__.__module__ == "collections":
+        methods["__repr__"] = representation
+    for name, method in methods.items():
+        setattr(cls, name, method)
+    return cls
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
@@ -60,15 +89,7 @@ class Pytree:
         cls.__setattr__ = _refuse  # with a more helpful message than that of dataclasses
         _register(cls)
 
-    def __eq__(self, other: object) -> bool:
-        """Return whether two objects have the same class, equal static fields and equal leaves."""
-        (leaves, structure), (others, same) = map(jax.tree.flatten, (self, other))
-        return structure == same and all(map(_equal, leaves, others))
-
-    def __hash__(self) -> int:
-        return hash(jax.tree.structure(self))
-
-    __repr__ = representation
+    __eq__, __hash__, __repr__ = _equal, _hash, representation
 
 
 def _refuse(self: Any, name: str, value: Any) -> None:
@@ -80,8 +101,11 @@ def _refuse(self: Any, name: str, value: Any) -> None:
     )
 
 
-def _equal(leaf: Any, other: Any) -> bool:
-    return leaf is other or np.array_equal(leaf, other)  # False if one of two leaves is traced
+def _same_leaf(leaf: Any, other: Any) -> bool:
+    try:
+        return leaf is other or np.array_equal(leaf, other, equal_nan=True)
+    except TypeError:  # no numbers
+        return np.array_equal(leaf, other)
 
 
 def _register(cls: type) -> None:

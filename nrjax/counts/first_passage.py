@@ -16,6 +16,7 @@ from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
 from nrjax.keys import check_key, step_key
 from nrjax.processes import DiscreteLaplace
+from nrjax.pytrees import record
 
 MOST = 2**24
 """Largest number of noise levels or budget marks: float32 holds every integer up to it."""
@@ -136,6 +137,7 @@ _KINDS: dict[str, type[Any]] = {
 }
 
 
+@record
 class FirstPassage(NamedTuple):
     """The result of `release_count` (all fields are scalars).
 

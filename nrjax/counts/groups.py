@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._format import representation
 from nrjax._validation import check, check_numbers
 from nrjax.sensitivities import Sensitivity
 from nrjax.types import Utility
@@ -126,6 +127,8 @@ class Neighbour:
 
     relation: str
     shift: np.ndarray
+
+    __repr__ = representation
 
     @classmethod
     def replace(cls, groups: int, i: int, j: int) -> "Neighbour":

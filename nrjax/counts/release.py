@@ -18,7 +18,7 @@ from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import DoublingPassage, RelativeError
 from nrjax.counts.selection import ExponentialMechanism
 from nrjax.keys import Role, check_key, role_key, step_key
-from nrjax.pytrees import Pytree, static
+from nrjax.pytrees import Pytree, record, static
 
 _GAUSSIAN = (UnifiedFilter, GaussianFilter, RenyiFilter)
 _METHODS: dict[str, tuple[type[Any], tuple[type, ...]]] = {
@@ -33,6 +33,7 @@ _BLOCK = 16
 """Number of draws of noise between two checks of whether the trial has ended."""
 
 
+@record
 class CountOutcome(NamedTuple):
     """The outcome of a `CountRelease` trial.
 

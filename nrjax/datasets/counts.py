@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nrjax._format import representation
 from nrjax._validation import check
 from nrjax.datasets import flights
 from nrjax.datasets._files import (
@@ -52,6 +53,8 @@ class Counts:
     counts: np.ndarray
     unit: str = "rows"
     remarks: tuple[str, ...] = ()
+
+    __repr__ = representation
 
     def largest(self, number: int) -> "Counts":
         """Return the `number` largest groups, in falling order of their counts.

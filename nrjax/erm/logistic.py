@@ -76,7 +76,6 @@ class LogisticUtility(OutputUtility):
         return self.baseline - (highest + error), self.baseline - (lowest - error)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
 class LogisticProblem(OutputPerturbation):
     """A logistic regression with output perturbation. Make it with `fit`.
 

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._format import representation
 from nrjax._validation import check
 from nrjax.erm.output_utility import Loss, mean_risk
+from nrjax.pytrees import record
 
 _ITERATIONS = 500
 
 
+@record
 class Minimum(NamedTuple):
     """The non-private optimum, in NumPy float64 whatever precision the simulation uses.
 
@@ -30,8 +31,6 @@ class Minimum(NamedTuple):
     value: float
     gradient_norm: float
     iterations: int
-
-    __repr__ = representation
 
 
 @partial(jax.jit, static_argnames="loss")

@@ -1,6 +1,5 @@
 """Output perturbation: noise on the minimiser of a regularised empirical risk."""
 
-import dataclasses
 from typing import Any, Self
 
 import numpy as np
@@ -31,7 +30,6 @@ def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return table if first.all() else table[first], counts / len(table)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
 class OutputPerturbation(Problem):
     """A problem whose optimum is released. `OutputProblem` documents the attributes."""
 
@@ -82,7 +80,6 @@ class OutputPerturbation(Problem):
         return self.utility.excess_risk().sensitivity
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
 class OutputProblem(OutputPerturbation):
     """A problem with a custom loss and output perturbation. Make it with `fit`.
 

@@ -1,24 +1,24 @@
 """Base class of problems, and the specification of a release."""
 
-import abc
-import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._format import representation
 from nrjax._validation import check
 from nrjax.erm.minimise import Minimum
-from nrjax.mechanism import Mechanism, brownian, laplace
-from nrjax.sensitivities import Noise, Sensitivity
-from nrjax.types import NoiseProcess
+from nrjax.guarantees import LinearBoundary, PureGuarantee
+from nrjax.guarantees.boundaries import Boundary
+from nrjax.interaction import Interaction
+from nrjax.processes import Brownian, Laplace
+from nrjax.pytrees import Pytree, record, static
+from nrjax.sensitivities import Sensitivity
+from nrjax.types import NoiseProcess, Schedule, StoppingRule, Utility
 
 U = TypeVar("U")
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem(abc.ABC):
+class Problem(Pytree):
     """A data set, its non-private optimum, and the public numbers that mechanisms need.
 
     Neighbouring data sets differ in one row (replacement). The number n of rows is public.
@@ -30,12 +30,10 @@ class Problem(abc.ABC):
         minimum: the optimum, with its risk and gradient norm.
     """
 
-    rows: int
-    dimension: int
+    rows: int = static()
+    dimension: int = static()
     regularisation: float
     minimum: Minimum
-
-    __repr__ = representation
 
     @property
     def optimum(self) -> np.ndarray:
@@ -51,8 +49,28 @@ class Problem(abc.ABC):
     def released(self, noise: Noise) -> "Released[Any]":
         """Return the private value with its sensitivity and utility, for one kind of noise.
 
-        Args:
-            noise: "brownian" (or "gaussian") or "laplace".
+@record
+class Mechanism(NamedTuple):
+    """A private value with the noise process and the guarantee that fit its sensitivity.
+
+    `Released.mechanism` makes a mechanism. `interaction` adds the schedule, the utility and the
+    rule. To choose process and guarantee yourself, write `nrjax.Interaction` instead.
+
+    Attributes:
+        value: private value f(x), of the process's shape.
+        process: noise process.
+        guarantee: guarantee for this process and for the sensitivity of the value.
+    """
+
+    value: Any
+    process: Any
+    guarantee: Any
+
+    def on(self, schedule: Schedule) -> "Mechanism":
+        """Return the mechanism with its guarantee tightened for one schedule (`Guarantee.on`).
+
+        On a `Grid` a boundary is exact at the times of the grid, and has smaller epsilons. Use the
+        result in interactions with the same schedule only.
         """
 
     def brownian(
@@ -85,6 +103,7 @@ class Problem(abc.ABC):
         return self.released("laplace", **options).mechanism()
 
 
+@record
 class Released(NamedTuple, Generic[U]):
     """The specification of a release: a private value, its sensitivity and a utility.
 
@@ -100,8 +119,6 @@ class Released(NamedTuple, Generic[U]):
     value: np.ndarray
     sensitivity: Sensitivity
     utility: U
-
-    __repr__ = representation
 
     def mechanism(
         self,

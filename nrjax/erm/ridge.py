@@ -1,6 +1,5 @@
 """Private ridge regression: noise on X'X and X'y, or on the optimum."""
 
-import dataclasses
 import math
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.sensitivity import Ball, OutputConstants, ridge_radius
 from nrjax.erm.statistics import Constants
+from nrjax.pytrees import static
 from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 _TOLERANCE = 1e-12
@@ -23,7 +23,6 @@ _SHARE = 5e-7
 """Largest accepted error of the linear solve, as a fraction of the utility's sensitivity."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
 class RidgeProblem(Problem):
     """A ridge regression with noise on its statistics or optimum. Make it with `fit`.
 
@@ -61,8 +60,8 @@ class RidgeProblem(Problem):
     """
 
     statistics: tuple[np.ndarray, np.ndarray]
-    row_norm: RowNorm = "l2"
-    ball: Ball = "paper"
+    row_norm: RowNorm = static(default="l2")
+    ball: Ball = static(default="paper")
 
     @classmethod
     def fit(

@@ -67,6 +67,7 @@ class Batching:
             ok = listed and all(hasattr(device, "platform") for device in self.devices)
             hint = "For example jax.devices()[:1]."
             check(ok, "devices", self.devices, "a non-empty list of JAX devices", hint)
+            object.__setattr__(self, "devices", tuple(self.devices))
 
     def resolve_devices(self) -> tuple[Any, ...]:
         """Return the devices that share the trials."""

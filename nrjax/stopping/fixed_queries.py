@@ -13,11 +13,14 @@ from nrjax._numerics import exact_float, float_dtype, holds
 from nrjax._threefry import unrolled
 from nrjax._validation import as_numeric, check, check_numbers, concrete_or_none, is_integer
 from nrjax.keys import Role, check_key, key_for, role_key, step_key
+from nrjax.outcome import Status, result_representation
+from nrjax.pytrees import record
 from nrjax.stopping.gaussian import GaussianThreshold
 from nrjax.stopping.thresholds import ThresholdRule
-from nrjax.types import Status, StoppingRule
+from nrjax.types import StoppingRule
 
 
+@record
 class FirstYes(NamedTuple):
     """The first positive answer of a stopping rule, with the cost of all answers.
 
@@ -37,6 +40,8 @@ class FirstYes(NamedTuple):
     def stopped(self) -> Array:
         """Whether the rule gave a positive answer, at `step`."""
         return self.status == Status.STOPPED
+
+    __repr__ = result_representation
 
 
 def first_yes(

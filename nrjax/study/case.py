@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from jax import Array
 
+from nrjax._format import representation
 from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.simulation.batching import Batching
@@ -83,6 +84,8 @@ class Quantity:
     units: str = ""
     dims: tuple[str, ...] = ()
 
+    __repr__ = representation
+
     def __post_init__(self):
         check(self.of is None or callable(self.of), "of", self.of, "a function, or None")
         is_bins = isinstance(self.bins, Bins) or self.bins in (None, "fitting")
@@ -93,9 +96,10 @@ class Quantity:
             isinstance(name, str) for name in self.dims
         )
         check(is_names, "dims", self.dims, "a tuple of names, such as ('level',)")
+        object.__setattr__(self, "dims", tuple(self.dims))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
     """A set of quantities to keep at every level of an interaction's schedule.
 
@@ -126,6 +130,8 @@ class Curve:
     along: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
     resolution: float | None = None
 
+    __repr__ = representation
+
     def __post_init__(self):
         is_interaction = isinstance(self.interaction, Interaction)
         check(is_interaction, "interaction", self.interaction, "an nrjax.Interaction")
@@ -145,7 +151,7 @@ class Curve:
         return Resolved(self.interaction, self.resolution)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
     """One simulated setting of a study, with its labels and the numbers to keep.
 
@@ -187,6 +193,8 @@ class Case:
     coordinates: Mapping[str, tuple[str, Sequence[float]]] = dataclasses.field(default_factory=dict)
     curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
     batching: Batching | None = None
+
+    __repr__ = representation
 
     def __post_init__(self):
         is_custom = callable(getattr(self.trial, "run", None))

@@ -13,16 +13,17 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
-from nrjax._format import representation
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, concrete_or_none
 from nrjax.erm.trust_region.secular import minimiser, multiplier
 from nrjax.erm.trust_region.tridiagonal import Tridiagonal, padded, rotate_back, tridiagonalise
+from nrjax.pytrees import record
 
 _TILE = 16
 """Number of matrices that are reduced together, few enough for a core's level-2 cache."""
 
 
+@record
 class BallMinimum(NamedTuple):
     """The minimiser of `(1/2) theta'A theta - c'theta` over a ball.
 
@@ -39,8 +40,6 @@ class BallMinimum(NamedTuple):
     argument: Array
     multiplier: Array
     residual: Array
-
-    __repr__ = representation
 
 
 def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:

@@ -1,0 +1,254 @@
+"""Public values compare, hash, copy, pickle, map and print without surprises."""
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax import composition as c
+from nrjax import counts, datasets, erm
+from tests.problems import Distance, interaction, small_data
+
+LINE = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
+GRID = nrjax.Grid([4.0, 2.0, 1.0])
+
+
+def halve(parameters, time, release):
+    return time / 2
+
+
+def smooth(theta, row, label):
+    return jnp.sqrt(1 + (row @ theta - label) ** 2)
+
+
+@cache
+def problem(kind):
+    x, y = small_data()
+    more = {"max_norm": 1.0, "label_range": (-1.0, 1.0), "lipschitz": 1.0}
+    if kind is erm.OutputProblem:
+        return kind.fit(smooth, x, y, 0.05, **more)
+    return kind.fit(x, y, 0.05)
+
+
+def filtered():
+    budget = nrjax.UnifiedFilter(1.0, 1e-6)
+    return c.FilteredSchedule(GRID, budget, budget.init(), c.BrownianReduction, 1.0)
+
+
+def count_release():
+    parts = counts.ExponentialMechanism(0.1), counts.RelativeError(0.1)
+    return counts.CountRelease([30, 7], *parts, nrjax.UnifiedFilter(1.0, 1e-6), smallest=1e-6)
+
+
+def outcome(trials=None):
+    numbers = jnp.full(() if trials is None else trials, jnp.nan)
+    status = jnp.full(numbers.shape, nrjax.Status.EXHAUSTED, jnp.int32)
+    return nrjax.Outcome(status, *[numbers] * 8, status)
+
+
+BUILDERS: tuple[Callable[[], Any], ...] = (
+    lambda: nrjax.Brownian((3,)),
+    lambda: nrjax.DiscreteLaplace(()),
+    lambda: nrjax.IndependentLaplace(()),
+    lambda: nrjax.Laplace((3,)),
+    lambda: nrjax.LaplaceJumps((), 0.1, 10.0),
+    lambda: nrjax.Skellam((), 1.0, 2.0),
+    lambda: nrjax.processes.Exponential(()),
+    lambda: LINE,
+    lambda: nrjax.MixtureBoundary.tight_at_epsilon(0.5, 1.0, 1e-6),
+    lambda: nrjax.OneSidedMixtureBoundary.tight_at_epsilon(0.5, 1.0, 1e-6),
+    lambda: nrjax.RenyiBoundary.tight_at_epsilon(0.5, 1.0, 1e-6),
+    lambda: LINE.on(GRID),
+    lambda: nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1")),
+    lambda: nrjax.DiscretePureGuarantee(1),
+    lambda: GRID,
+    lambda: nrjax.AdaptiveTimes(8.0, halve, 1.0, 4),
+    filtered,
+    lambda: Distance(np.zeros(100)),
+    lambda: nrjax.UtilitySequence.of([Distance(1.0), Distance(2.0)]),
+    lambda: nrjax.PublicThreshold([1.0, np.inf]),
+    lambda: nrjax.AboveThreshold(0.0, 1.0, 0.5),
+    lambda: nrjax.ReducedAboveThreshold(0.0, 1.0),
+    lambda: nrjax.LaplaceTests(0.0, 1.0, 0.5),
+    lambda: nrjax.GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.8, 5.7, steps=10),
+    interaction,
+    lambda: nrjax.Releases.of(1.0, nrjax.Laplace(()), nrjax.PureGuarantee(1.0)),
+    lambda: nrjax.Sensitivity(1.0, "l2"),
+    outcome,
+    lambda: outcome(1000),
+    lambda: nrjax.Path(*outcome(5)[1:]),
+    lambda: nrjax.Status.NO_TIME,
+    lambda: nrjax.Batching(lanes=8),
+    lambda: nrjax.LogBins(-1, 1, 2),
+    lambda: nrjax.WholeBins(0, 3),
+    lambda: nrjax.Quantity(abs, dims=["level"]),
+    lambda: nrjax.Curve(interaction(), {"utility": nrjax.Quantity()}, along={"x": np.ones(50)}),
+    lambda: nrjax.Case(trial=interaction(), coordinates={"level": ("level", np.ones(50))}),
+    lambda: nrjax.Study("mean", {"brownian": interaction()}),
+    lambda: nrjax.Reporting(),
+    lambda: nrjax.Sample(np.arange(1000.0)),
+    lambda: nrjax.Outcomes({"brownian": outcome(10)}),
+    lambda: c.ZCDPFilter(1.0, 1e-6),
+    lambda: c.UnifiedFilter(1.0, 1e-6),
+    lambda: c.GaussianFilter(1.0, 1e-6),
+    lambda: c.ExPostFilter(1.0, 1e-6),
+    lambda: c.SideBySideFilter(c.UnifiedFilter(1.0, 1e-6), c.ExPostFilter(1.0, 1e-6)),
+    lambda: c.RenyiFilter(16.0, 1.0, 1e-6),
+    lambda: c.RenyiFilter(16.0, 1.0, 1e-6).init(rounds=2),
+    lambda: c.BrownianOdometer(1e-6, 1.0),
+    lambda: c.OneSidedBrownianOdometer(1e-6, 1.0),
+    lambda: c.RenyiOdometer(16.0, 1e-6),
+    lambda: c.ExPostOdometer(),
+    lambda: c.ZCDP(0.1),
+    lambda: c.GDP(0.1),
+    lambda: c.Pure(0.1),
+    lambda: c.BoundedRange(0.1),
+    lambda: c.ExPost(0.1, cap=0.2),
+    lambda: c.LaplaceMechanism(1.0, 2.0),
+    lambda: c.BrownianReduction(1.0, 2.0),
+    lambda: c.LaplaceReduction(1.0, 2.0),
+    lambda: c.DiscreteLaplaceReduction(1, 2.0),
+    lambda: problem(erm.LogisticProblem),
+    lambda: problem(erm.LogisticProblem).minimum,
+    lambda: problem(erm.LogisticProblem).released("gaussian"),
+    lambda: problem(erm.LogisticProblem).released("laplace").mechanism(),
+    lambda: problem(erm.LogisticProblem).utility.excess_risk(),
+    lambda: problem(erm.OutputProblem),
+    lambda: problem(erm.OutputProblem).utility,
+    lambda: problem(erm.RidgeProblem),
+    lambda: problem(erm.RidgeProblem).released("gaussian").utility,
+    lambda: problem(erm.RidgeProblem).released_optimum("laplace").utility,
+    lambda: erm.minimise_in_ball(np.eye(3), np.ones(3), 1.0),
+    lambda: datasets.zipf_counts(8000),
+    lambda: datasets.Dataset("own", "ridge", np.ones((50, 3)), np.ones(50), ("a", "b", "c")),
+    lambda: counts.ShareOutside.relative([30, 7], 0.1),
+    lambda: counts.MeanAbsoluteError(np.ones(50)),
+    lambda: counts.Neighbour.replace(50, 0, 1),
+    lambda: counts.RelativeError(0.1),
+    lambda: counts.RelativeError(0.1).utility(nrjax.Brownian(()), np.ones(50)),
+    lambda: counts.ExponentialMechanism(0.1),
+    count_release,
+    lambda: counts.CountOutcome(*[np.ones(3)] * len(counts.CountOutcome._fields)),
+    lambda: counts.FirstPassage(*[np.ones(3)] * 5),
+    lambda: nrjax.stopping.FirstYes(*[np.ones(3)] * len(nrjax.stopping.FirstYes._fields)),
+)
+
+BY_IDENTITY = {
+    *(nrjax.Case, nrjax.Curve, nrjax.Study, nrjax.Reporting, nrjax.Sample, nrjax.Outcomes),
+    *(datasets.Counts, datasets.Dataset, counts.Neighbour),
+}
+"""Classes whose copies are not equal."""
+MODULES = ("composition", "counts", "datasets", "erm", "guarantees", "processes", "stopping")
+SPECIAL = {
+    nrjax.Pytree,
+    nrjax.Distribution,
+    nrjax.Results,
+    nrjax.FirstLevelWarning,
+    datasets.Available,
+}
+"""Classes without an instance in the table."""
+
+
+def copies(value):
+    yield copy.copy(value)
+    yield copy.deepcopy(value)
+    yield pickle.loads(pickle.dumps(value))
+    yield jax.tree.map(lambda leaf: leaf, value)
+    if dataclasses.is_dataclass(value):
+        yield dataclasses.replace(value)
+
+
+def moved(leaf):
+    return leaf + 1 if isinstance(leaf, (int, float, np.ndarray, jax.Array)) else leaf
+
+
+def check_value(value):
+    assert value == value
+    assert {value: 1}[value] == 1
+    for other in (None, 7, "text", np.zeros(3), ()):
+        assert not np.all(value == other)
+    text = repr(value)
+    assert len(text) <= 600
+    assert "\n" not in text
+    assert "<function" not in text
+    for copied in copies(value):
+        assert type(copied) is type(value)
+        if type(value) in BY_IDENTITY:
+            assert (copied == value) == (copied is value)
+        else:
+            assert copied == value
+            assert hash(copied) == hash(value)
+            assert repr(copied) == text
+    if jax.tree.leaves(value) and not jax.tree_util.all_leaves([value]):
+        assert jax.tree.map(moved, value) != value
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_values_behave(build):
+    check_value(build())
+
+
+class Plain(NamedTuple):
+    numbers: Any
+
+
+class Wordy(nrjax.Pytree):
+    numbers: Any
+
+    def __repr__(self):
+        return f"Wordy({self.numbers})"
+
+
+class Forgetful(nrjax.Pytree):
+    numbers: Any
+
+    __hash__ = nrjax.Pytree.__hash__
+
+    def __eq__(self, other):
+        return isinstance(other, Forgetful)
+
+
+@pytest.mark.parametrize("kind", [Plain, Wordy, Forgetful])
+def test_a_class_that_raises_or_is_wordy_or_compares_wrongly_is_found(kind):
+    with pytest.raises((AssertionError, TypeError, ValueError)):
+        check_value(kind(np.ones((9, 9))))
+
+
+def test_every_public_class_has_a_value():
+    modules = [nrjax, *(getattr(nrjax, name) for name in MODULES)]
+    names = [getattr(module, name) for module in modules for name in module.__all__]
+    classes = {one for one in names if inspect.isclass(one) and not inspect.isabstract(one)}
+    missing = classes - SPECIAL - {type(build()) for build in BUILDERS}
+    assert not missing
+
+
+def test_lists_of_names_and_of_devices_can_be_hashed():
+    for make in (
+        partial(nrjax.Quantity, dims=["level"]),
+        partial(nrjax.Batching, devices=jax.devices()),
+    ):
+        assert {make(): 1}[make()] == 1
+
+
+def test_a_status_has_words():
+    for status in nrjax.Status:
+        assert f"{status}" == str(status) == status.name
+        assert status.sentence.endswith(".")
+        assert f"{status}: {int(status)}. {status.sentence}" in inspect.getdoc(nrjax.Status)
+        assert nrjax.Status(np.int32(status)) is nrjax.Status(jnp.int32(status)) is status
+    status = np.array([1, 2, 1, 1], np.int32)
+    assert "status=3 STOPPED, 1 EXHAUSTED)" in repr(outcome(4)._replace(status=status))
+    for strange in (jnp.int32(77), None, jax.ShapeDtypeStruct((), jnp.int32)):
+        assert "status=" in repr(outcome()._replace(status=strange))
+    traced = []
+    jax.jit(lambda outcome: traced.append(repr(outcome)))(outcome())
+    assert "status=traced int32[]" in traced[0]
