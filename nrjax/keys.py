@@ -33,6 +33,10 @@ def trial_key(key: Array, trial: Array | int, round: Array | int = 0) -> Array:
 
     `nrjax.simulate(key, ...)` runs trial i with `trial_key(key, i)`.
 
+        >>> keys = jax.vmap(nrjax.trial_key, (None, 0))(jax.random.key(0), jnp.arange(1000))
+        >>> keys.shape
+        (1000,)
+
     Raises:
         ValueError: `key` is not a key, or a number is not an integer in [0, 2^32). Traced numbers
             are taken modulo 2^32.

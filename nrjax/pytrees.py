@@ -31,6 +31,12 @@ def static(**options: Any) -> Any:
 
     The field's value must be hashable. Use `static` for functions, text, and numbers that serve as
     an index or in Python's `if`. The options are passed to `dataclasses.field`.
+
+        >>> class Power(nrjax.Pytree):
+        ...     base: float
+        ...     exponent: int = nrjax.static(default=2)
+        >>> jax.tree.map(lambda leaf: leaf + 1, Power(3.0))
+        Power(base=4.0, exponent=2)
     """
     return dataclasses.field(metadata={"static": True}, **options)
 
@@ -70,12 +76,13 @@ class Pytree:
     check and derive fields in `__post_init__`, which JAX does not run when it rebuilds an instance.
     An `Interaction` turns Python numbers among the leaves into floats, so an index must be static.
 
-        class Distance(nrjax.Utility):
-            target: Array
-            order: int = nrjax.static(default=2)
-
-            def evaluate(self, hypothesis):
-                return -jnp.linalg.norm(hypothesis - self.target, self.order)
+        >>> class Distance(nrjax.Utility):
+        ...     target: jax.Array
+        ...     order: int = nrjax.static(default=2)
+        ...     def evaluate(self, hypothesis):
+        ...         return -jnp.linalg.norm(hypothesis - self.target, self.order)
+        >>> len(jax.tree.leaves(Distance(jnp.zeros(3))))
+        1
     """
 
     def __init_subclass__(cls, **options: Any):

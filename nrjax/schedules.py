@@ -26,8 +26,10 @@ class Grid(Schedule):
     A grid is usually made from levels of epsilon, in equal ratios (`geometric`) or equal steps
     (`linear`). For times that depend on the releases use `AdaptiveTimes`.
 
-        guarantee = nrjax.PureGuarantee(sensitivity=1.0)
-        grid = nrjax.Grid.geometric(guarantee, 0.1, 10.0, levels=100)
+        >>> guarantee = nrjax.PureGuarantee(sensitivity=1.0)
+        >>> grid = nrjax.Grid.geometric(guarantee, 0.1, 10.0, levels=3)
+        >>> [round(float(time), 3) for time in grid.times]  # that cost 0.1, 1 and 10
+        [10.0, 1.0, 0.1]
 
     Attributes:
         times: times (noise levels), shape (levels,), positive. No time is above the one before.
@@ -131,10 +133,10 @@ class AdaptiveTimes(Schedule):
     `fixed_times` holds for every such sequence of times (Whitehouse 2022, Definition 3.1). For
     fixed times use `Grid`.
 
-        def halve(parameters, time, release):
-            return time / 2
-
-        schedule = nrjax.AdaptiveTimes(first=100.0, choose=halve, last=1.0, max_steps=10)
+        >>> def halve(parameters, time, release):
+        ...     return time / 2
+        >>> nrjax.AdaptiveTimes(first=100.0, choose=halve, last=1.0, max_steps=10)
+        AdaptiveTimes(first=100.0, choose=halve, last=1.0, max_steps=10, parameters=None)
 
     Attributes:
         first: first time.

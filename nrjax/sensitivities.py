@@ -25,7 +25,8 @@ class Sensitivity(float):
     Guarantees refuse a sensitivity in the wrong norm. They accept plain floats, and arithmetic on a
     `Sensitivity` returns plain floats.
 
-        nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1"))
+        >>> nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1"))
+        PureGuarantee(sensitivity=Sensitivity(1.0, 'l1'))
 
     Attributes:
         norm: "l1" for Laplace noise, "l2" for Gaussian noise.

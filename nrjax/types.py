@@ -23,20 +23,18 @@ class NoiseProcess(Pytree, abc.ABC):
 
     The time is the noise level: the variance of Brownian noise, the scale of Laplace noise.
 
-        class Gaussian(nrjax.NoiseProcess):
-            shape: tuple = nrjax.static(default=())
-            noise = "gaussian"
-
-            def init(self, key, time):
-                return time, jnp.sqrt(time) * jax.random.normal(key, self.shape)
-
-            def rewind(self, key, state, time):
-                before, noise = state
-                deviation = jnp.sqrt(time / before * (before - time))
-                return time, time / before * noise + deviation * jax.random.normal(key, self.shape)
-
-            def value(self, state):
-                return state[1]
+        >>> class Gaussian(nrjax.NoiseProcess):
+        ...     shape: tuple = nrjax.static(default=())
+        ...     noise = "gaussian"
+        ...     def init(self, key, time):
+        ...         return time, jnp.sqrt(time) * jax.random.normal(key, self.shape)
+        ...     def rewind(self, key, state, time):
+        ...         kept, noise = time / state[0], jax.random.normal(key, self.shape)
+        ...         return time, kept * state[1] + jnp.sqrt(kept * (state[0] - time)) * noise
+        ...     def value(self, state):
+        ...         return state[1]
+        >>> nrjax.noise_path(jax.random.key(0), Gaussian((3,)), [4.0, 2.0, 1.0]).shape
+        (3, 3)
 
     Attributes:
         shape: shape of the noise and of the private value; usually a static field.
@@ -130,6 +128,15 @@ class BlockwiseProcess(NoiseProcess):
 class Guarantee(Pytree, abc.ABC):
     """A privacy guarantee, which converts the time of a stop to an ex-post epsilon, and back.
 
+        >>> class Doubled(nrjax.Guarantee):  # for values whose sensitivity is 2
+        ...     noise = "laplace"
+        ...     def epsilon(self, time):
+        ...         return nrjax.PureGuarantee(2.0).epsilon(time)
+        ...     def time(self, epsilon):
+        ...         return nrjax.PureGuarantee(2.0).time(epsilon)
+        >>> round(float(Doubled().epsilon(4.0)), 4)
+        0.5
+
     Attributes:
         noise: `NoiseProcess.noise` of the processes that the guarantee is for; None for any.
         sensitivity: sensitivity of the private value, in the norm that goes with the noise; None if
@@ -179,6 +186,18 @@ class Guarantee(Pytree, abc.ABC):
 class Schedule(Pytree, abc.ABC):
     """A schedule of times, which chooses the time of each release given the earlier releases.
 
+        >>> class Halving(nrjax.Schedule):
+        ...     first: float
+        ...     max_steps: int = nrjax.static(default=10)
+        ...     def init(self):
+        ...         return (jnp.int32(1), jnp.asarray(self.first)), jnp.asarray(self.first)
+        ...     def next(self, state, release):
+        ...         number, time = state[0] + 1, state[1] / 2
+        ...         return (number, time), time, number > self.max_steps
+        >>> state, first = Halving(8.0).init()
+        >>> float(Halving(8.0).next(state, release=None)[1])
+        4.0
+
     Attributes:
         noise: `NoiseProcess.noise` of the processes that the schedule is valid for; None for any.
         sensitivity: sensitivity of the private value if the schedule pays for releases; else None.
@@ -206,11 +225,12 @@ class Schedule(Pytree, abc.ABC):
 class Utility(Pytree, abc.ABC):
     """A utility, which makes a hypothesis from a release and scores the hypothesis.
 
-        class Closeness(nrjax.Utility):
-            target: Any
-
-            def evaluate(self, hypothesis):
-                return -jnp.abs(hypothesis - self.target)
+        >>> class Closeness(nrjax.Utility):
+        ...     target: float
+        ...     def evaluate(self, hypothesis):
+        ...         return -jnp.abs(hypothesis - self.target)
+        >>> float(Closeness(120.0).evaluate(118.0))
+        -2.0
 
     Attributes:
         sensitivity: largest change of `evaluate` when one row of the private data changes, scalar;
@@ -263,6 +283,18 @@ class StoppingRule(Pytree, abc.ABC):
 
     The answer of `step` must be monotone in `utility`. If the state of a rule depends on `utility`,
     bounds never replace the utility.
+
+        >>> class Twice(nrjax.StoppingRule):  # public: the second good release
+        ...     threshold: float
+        ...     def init(self, key, epsilon):
+        ...         return jnp.int32(0)
+        ...     def step(self, key, state, epsilon, utility):
+        ...         state = state + (utility >= self.threshold)
+        ...         return state, state == 2
+        ...     def cost(self, epsilon, stopped=True, answers=1):
+        ...         return jnp.zeros_like(epsilon)
+        >>> int(nrjax.stopping.first_yes(jax.random.key(0), Twice(2.0), [3.0, 1.0, 5.0]).step)
+        2
 
     Attributes:
         uses_epsilon: whether the rule depends on the epsilon of the releases, so that it needs a

@@ -102,7 +102,13 @@ class UtilitySequence(Utility, Generic[U]):
     private rule covers the sequence as long as no row of the data changes any of the utilities by
     more than `sensitivity` (Whitehouse 2022, section 5; Ligett 2017, Algorithm 2).
 
-        utility = nrjax.UtilitySequence.of([Closeness(target) for target in (1.0, 2.0, 3.0)])
+        >>> class Closeness(nrjax.Utility):
+        ...     target: float
+        ...     def evaluate(self, hypothesis):
+        ...         return -jnp.abs(hypothesis - self.target)
+        >>> utility = nrjax.UtilitySequence.of([Closeness(target) for target in (1.0, 2.0, 3.0)])
+        >>> float(utility.at(1).evaluate(5.0)), utility.max_steps
+        (-3.0, 3)
 
     Attributes:
         utilities: a utility whose leaves have a leading axis of steps; `UtilitySequence.of` makes

@@ -127,8 +127,10 @@ class ZCDPFilter(_ConcentratedFilter):
 
     Requests: `ZCDP`, `GDP`, `BoundedRange`, `Pure` and `LaplaceMechanism`.
 
-        filter = nrjax.ZCDPFilter(epsilon=1.0, delta=1e-6)
-        state, ok = filter.take(filter.init(), nrjax.composition.ZCDP(rho=0.01))
+        >>> filter = nrjax.ZCDPFilter(epsilon=1.0, delta=1e-6)
+        >>> state, ok = filter.take(filter.init(), nrjax.composition.ZCDP(rho=0.01))
+        >>> bool(ok), round(float(filter.remaining(state)), 4)
+        (True, 0.0075)
 
     Attributes:
         epsilon: epsilon of the whole guarantee, > 0.
@@ -152,10 +154,12 @@ class UnifiedFilter(_ConcentratedFilter):
 
     Requests: those of `ZCDPFilter`, and `BrownianReduction`.
 
-        filter = nrjax.UnifiedFilter(epsilon=1.0, delta=1e-6)
-        state = filter.init()
-        time = filter.smallest_time(state, nrjax.composition.BrownianReduction, sensitivity=1.0)
-        state, ok = filter.spend(state, nrjax.composition.BrownianReduction(1.0, 2 * time))
+        >>> filter = nrjax.UnifiedFilter(epsilon=1.0, delta=1e-6)
+        >>> state, kind = filter.init(), nrjax.composition.BrownianReduction
+        >>> time = filter.smallest_time(state, kind, sensitivity=1.0)
+        >>> state, ok = filter.spend(state, kind(1.0, 2 * time))
+        >>> bool(ok), round(float(filter.remaining(state) / filter.budget), 4)
+        (True, 0.5)
 
     Attributes: the attributes of `ZCDPFilter`.
     """
@@ -178,8 +182,10 @@ class GaussianFilter(BudgetFilter):
     Requests: `BrownianReduction`, every rewind of which must be admitted before it is made, `GDP`,
     `BoundedRange`, `Pure` and `LaplaceMechanism`.
 
-        filter = nrjax.GaussianFilter(epsilon=1.0, delta=1e-6)
-        state, ok = filter.take(filter.init(), nrjax.composition.GDP(mu=0.1))
+        >>> filter = nrjax.GaussianFilter(epsilon=1.0, delta=1e-6)
+        >>> state, ok = filter.take(filter.init(), nrjax.composition.GDP(mu=0.1))
+        >>> bool(ok), round(float(filter.remaining(state)), 4)
+        (True, 0.046)
 
     Attributes:
         epsilon: epsilon of the whole guarantee, > 0.
@@ -213,8 +219,10 @@ class ExPostFilter(BudgetFilter):
     epsilon that contains 0), `LaplaceMechanism`, `LaplaceReduction` and `DiscreteLaplaceReduction`.
     The epsilon of the Laplace kinds is `D1/t`: l1-sensitivity divided by time.
 
-        filter = nrjax.ExPostFilter(epsilon=1.0, delta=1e-6)
-        state, ok = filter.take(filter.init(), nrjax.composition.ExPost(0.25, delta=1e-7))
+        >>> filter = nrjax.ExPostFilter(epsilon=1.0, delta=1e-6)
+        >>> state, ok = filter.take(filter.init(), nrjax.composition.ExPost(0.25, delta=1e-7))
+        >>> bool(ok), round(float(filter.remaining(state)), 4)
+        (True, 0.75)
 
     Attributes:
         epsilon: epsilon of the whole guarantee, > 0.
@@ -255,9 +263,11 @@ class SideBySideFilter(Ledger):
     `cost` and `remaining` return pairs of a rho and an epsilon. Use `RenyiFilter` to share one
     budget between both kinds.
 
-        zcdp, ex_post = nrjax.UnifiedFilter(1.0, 1e-6), nrjax.ExPostFilter(1.0, 1e-6)
-        filter = nrjax.SideBySideFilter(zcdp, ex_post)
-        state, ok = filter.take(filter.init(), nrjax.composition.ExPost(0.5))
+        >>> zcdp, ex_post = nrjax.UnifiedFilter(1.0, 1e-6), nrjax.ExPostFilter(1.0, 1e-6)
+        >>> filter = nrjax.SideBySideFilter(zcdp, ex_post)
+        >>> state, ok = filter.take(filter.init(), nrjax.composition.ExPost(0.5))
+        >>> [round(float(left), 4) for left in filter.remaining(state)]  # a rho and an epsilon
+        [0.0175, 0.5]
 
     Attributes:
         zcdp: a `ZCDPFilter` or `UnifiedFilter`.

@@ -102,9 +102,10 @@ class BrownianOdometer(_BrownianOdometer):
 
     Requests: those of `OneSidedBrownianOdometer`.
 
-        odometer = nrjax.BrownianOdometer.tight_at(total=2.7, delta=1e-6)
-        reduction = nrjax.composition.BrownianReduction(sensitivity=1.0, time=10.0)
-        epsilon = odometer.bound(odometer.spend(odometer.init(), reduction))
+        >>> odometer = nrjax.BrownianOdometer.tight_at(total=2.7, delta=1e-6)
+        >>> reduction = nrjax.composition.BrownianReduction(sensitivity=1.0, time=10.0)
+        >>> round(float(odometer.bound(odometer.spend(odometer.init(), reduction))), 2)
+        2.35
 
     Attributes:
         delta: probability with which the loss may ever exceed the bound, in (0, 1).
@@ -125,9 +126,10 @@ class OneSidedBrownianOdometer(_BrownianOdometer):
     Requests: `BrownianReduction`, `ZCDP` (with delta 0), `GDP`, `BoundedRange`, `Pure` and
     `LaplaceMechanism`.
 
-        odometer = nrjax.OneSidedBrownianOdometer.tight_at(total=2.7, delta=1e-6)
-        reduction = nrjax.composition.BrownianReduction(sensitivity=1.0, time=10.0)
-        epsilon = odometer.bound(odometer.spend(odometer.init(), reduction))
+        >>> odometer = nrjax.OneSidedBrownianOdometer.tight_at(total=2.7, delta=1e-6)
+        >>> reduction = nrjax.composition.BrownianReduction(sensitivity=1.0, time=10.0)
+        >>> round(float(odometer.bound(odometer.spend(odometer.init(), reduction))), 2)
+        2.32
 
     Attributes:
         delta: probability with which the loss may ever exceed the bound, in (0, 1).
@@ -146,9 +148,10 @@ class RenyiOdometer(_Odometer):
 
     Requests: those of `RenyiFilter`.
 
-        odometer = nrjax.RenyiOdometer(order=5.0, delta=1e-6)
-        state = odometer.spend(odometer.init(), nrjax.composition.LaplaceReduction(1.0, 10.0))
-        epsilon = odometer.bound(state)
+        >>> odometer = nrjax.RenyiOdometer(order=5.0, delta=1e-6)
+        >>> state = odometer.spend(odometer.init(), nrjax.composition.LaplaceReduction(1.0, 10.0))
+        >>> round(float(odometer.bound(state)), 2)
+        3.48
 
     Attributes:
         order: the order A > 1, fixed before the first release.
@@ -188,9 +191,10 @@ class ExPostOdometer(_Odometer):
     Requests: those of `ExPostFilter`, for probabilistic guarantees (`Guarantee.notion`) only.
     Epsilons of hockey-stick guarantees do not bound losses: use `ExPostFilter` for such guarantees.
 
-        odometer = nrjax.ExPostOdometer()
-        state = odometer.spend(odometer.init(), nrjax.composition.ExPost(0.1, delta=1e-7))
-        epsilon, delta = odometer.bound(state), odometer.delta(state)
+        >>> odometer = nrjax.ExPostOdometer()
+        >>> state = odometer.spend(odometer.init(), nrjax.composition.ExPost(0.1, delta=1e-7))
+        >>> round(float(odometer.bound(state)), 4), round(float(odometer.delta(state)), 9)
+        (0.1, 1e-07)
     """
 
     _units = ("epsilon", "delta")

@@ -48,9 +48,11 @@ class RenyiFilter(BudgetFilter):
     a cap, `ExPost` is charged its epsilon, and Laplace noise reduction a separate certificate. The
     cap, or its absence, must be fixed before the round starts.
 
-        reduction = nrjax.composition.LaplaceReduction(sensitivity=1.0, time=10.0)
-        filter = nrjax.RenyiFilter.tuned(5.0, 1e-6, reduction)
-        state, ok = filter.take(filter.init(), reduction)
+        >>> reduction = nrjax.composition.LaplaceReduction(sensitivity=1.0, time=10.0)
+        >>> filter = nrjax.RenyiFilter.tuned(5.0, 1e-6, reduction)
+        >>> state, ok = filter.take(filter.init(), reduction)
+        >>> bool(ok), round(float(filter.order), 1)
+        (True, 5.5)
 
     Attributes:
         order: the order A > 1; rounded to the default float dtype, for which the budget is

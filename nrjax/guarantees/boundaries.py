@@ -117,8 +117,9 @@ class LinearBoundary(Boundary):
     floor of the boundary. If the constructor cannot check `2ab` (traced fields), or a cast makes
     `2ab` too small, b is raised to `log(1/delta)/(2a)`.
 
-        boundary = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
-        boundary.epsilon(boundary.time(0.3))  # 0.3, up to rounding
+        >>> boundary = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
+        >>> round(float(boundary.time(0.3)), 1)  # noise level at which a stop costs 0.3
+        310.3
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
@@ -245,6 +246,10 @@ class MixtureBoundary(_Mixture):
     `u(t) = sqrt(2 (t + rho) log(sqrt((t + rho)/rho)/delta))` falls to 0 as t grows, so that every
     epsilon is reached.
 
+        >>> boundary = nrjax.MixtureBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
+        >>> round(float(boundary.time(0.3)), 1)
+        360.0
+
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
         delta: probability with which the loss may exceed the stated epsilon.
@@ -268,6 +273,11 @@ class OneSidedMixtureBoundary(_Mixture):
     less within a factor of 2 of the time at which it is tightest.
     `psi(t) = D2^2/(2t) + (D2/t) u(t)`, where u solves
     `2 sqrt(rho/(t + rho)) exp(u^2/(2(t + rho))) Phi(u/sqrt(t + rho)) = 1/delta`.
+
+        >>> kind = nrjax.OneSidedMixtureBoundary
+        >>> boundary = kind.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
+        >>> round(float(boundary.time(0.3)), 1)
+        344.1
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.

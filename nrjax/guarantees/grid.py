@@ -34,9 +34,10 @@ class GridBoundary(SafeGuarantee):
     certifies (`docs/frontier.md`). So the loss exceeds psi with probability at most delta, however
     a trial chooses among the times. Another time is refused (under a trace its epsilon is NaN).
 
-        line = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
-        grid = nrjax.Grid.geometric(line, 0.2, 3.0, 10)
-        line.on(grid).epsilon(grid.times)  # smaller than line.epsilon(grid.times)
+        >>> line = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
+        >>> grid = nrjax.Grid.geometric(line, 0.2, 3.0, 10)
+        >>> bool(jnp.all(line.on(grid).epsilon(grid.times) < line.epsilon(grid.times)))
+        True
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.

@@ -14,7 +14,9 @@ class PureGuarantee(SafeGuarantee):
     Use it with `nrjax.Laplace` and `nrjax.IndependentLaplace`. The realised loss never exceeds
     epsilon (pure differential privacy, delta = 0).
 
-        nrjax.PureGuarantee(sensitivity=1.0).epsilon(4.0)  # 0.25, rounded up
+        >>> epsilon = nrjax.PureGuarantee(sensitivity=1.0).epsilon(4.0)
+        >>> round(float(epsilon), 4), bool(epsilon >= 0.25)  # rounded up
+        (0.25, True)
 
     Attributes:
         sensitivity: l1-sensitivity D1 of the private value, in units of the noise.
@@ -37,6 +39,9 @@ class DiscretePureGuarantee(PureGuarantee):
 
     Use it with `nrjax.DiscreteLaplace`, whose documentation states by how much the cost of draws
     from finitely many random bits can exceed `D1 / t`.
+
+        >>> round(float(nrjax.DiscretePureGuarantee(sensitivity=2).epsilon(4.0)), 4)
+        0.5
 
     Attributes:
         sensitivity: l1-sensitivity D1 of the private value, which consists of integers.

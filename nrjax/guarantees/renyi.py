@@ -36,7 +36,9 @@ class RenyiBoundary(SafeGuarantee):
     the sum of the last two terms of eps(t). Epsilon is rounded up by 12 machine epsilons of each
     term, which covers casts of the parameters (for `delta <= 1/2`).
 
-        nrjax.RenyiBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6).order  # 62.7
+        >>> boundary = nrjax.RenyiBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
+        >>> round(float(boundary.order), 1)
+        62.7
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.

@@ -20,7 +20,8 @@ class Brownian(Coordinates, BlockwiseProcess):
     time t has variance t. Rewinding to s < t uses the exact reverse kernel
     `B_s | B_t ~ N((s/t) B_t, (s (t - s)/t) I)`.
 
-        nrjax.noise_path(jax.random.key(0), nrjax.Brownian((3,)), [4.0, 2.0, 1.0])  # shape (3, 3)
+        >>> nrjax.noise_path(jax.random.key(0), nrjax.Brownian((3,)), [4.0, 2.0, 1.0]).shape
+        (3, 3)
 
     Attributes:
         shape: shape of the private value.

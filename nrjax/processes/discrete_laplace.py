@@ -97,6 +97,11 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     probability 1e-3, and at most `1.8/t` more, except with probability 1e-6. The delta of a jump is
     at most 2.3e-7 for times of 1 or more.
 
+        >>> key, process = jax.random.key(0), nrjax.DiscreteLaplace((3,))
+        >>> noise = nrjax.noise_path(key, process, [4.0, 2.0, 1.0])
+        >>> bool(jnp.all(noise == jnp.round(noise)))
+        True
+
     Attributes:
         shape: shape of the private value.
     """

@@ -23,6 +23,10 @@ class Exponential(Coordinates, BlockwiseProcess):
     error of 6e-7 if the probability is at least 1e-3, and of 1.2e-4 if it is at least 1e-6, at
     every scale.
 
+        >>> process = nrjax.processes.Exponential((3,))
+        >>> nrjax.noise_path(jax.random.key(0), process, [4.0, 2.0, 1.0]).shape
+        (3, 3)
+
     Attributes:
         shape: shape of the private value.
     """

@@ -59,7 +59,8 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
     coordinates only. The noise then comes from other random bits but has the same distribution, and
     has forward-mode derivatives only.
 
-        nrjax.noise_path(jax.random.key(0), nrjax.Laplace((3,)), [4.0, 2.0, 1.0])  # shape (3, 3)
+        >>> nrjax.noise_path(jax.random.key(0), nrjax.Laplace((3,)), [4.0, 2.0, 1.0]).shape
+        (3, 3)
 
     Attributes:
         shape: shape of the private value.
@@ -140,6 +141,12 @@ class IndependentLaplace(LaplaceNoise):
     `equivalent_time` accounts for the sum, so that `nrjax.PureGuarantee` holds on any schedule,
     even an adaptive one. Interactions with a shift are refused, since the realised loss would need
     the noise of all releases, which is not kept.
+
+        >>> process, key = nrjax.IndependentLaplace(()), jax.random.key(0)
+        >>> state = process.rewind(key, process.init(key, 4.0), 2.0)
+        >>> equivalent = process.equivalent_time(state, 2.0)  # of both releases together
+        >>> round(1 / float(equivalent), 3)
+        0.75
 
     Attributes:
         shape: shape of the private value.

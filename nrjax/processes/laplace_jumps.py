@@ -49,6 +49,11 @@ class LaplaceJumps(LaplaceNoise):
     the last place), the status stays `Status.INVALID_TIME`. In float32 a jump never exceeds 22
     times its scale, and jump times have a relative error of about 1e-6.
 
+        >>> process = nrjax.LaplaceJumps((), eta=1.0, horizon=4.0)
+        >>> state = process.init(jax.random.key(0), 4.0)
+        >>> bool(process.status(state) == nrjax.Status.RUNNING)  # the jumps fit into the buffer
+        True
+
     Attributes:
         shape: shape of the private value.
         eta: smallest time, > 0.

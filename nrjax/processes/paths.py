@@ -31,7 +31,9 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
     `nrjax.processes.scan_noise` instead. The noise at a time depends only on the key, the process,
     that time and the times before it in `times`.
 
-        nrjax.noise_path(jax.random.key(0), nrjax.Brownian(()), [4.0, 2.0, 1.0])  # shape (3,)
+        >>> noise = nrjax.noise_path(jax.random.key(0), nrjax.Brownian((3,)), [4.0, 2.0, 1.0])
+        >>> noise.shape
+        (3, 3)
 
     Args:
         key: key of the trial. The first noise equals the first noise of `nrjax.run_until` with the

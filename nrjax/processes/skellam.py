@@ -38,6 +38,9 @@ class Skellam(Coordinates):
     Counts are floats, exact up to 2^24 in float32 and 2^53 in float64. Larger counts are NaN or
     wrong, and `status` is `OVERFLOW` from then on, also after rewinding.
 
+        >>> float(nrjax.Skellam((3,), rate1=2.0, rate2=2.0).deviation(4.0))
+        4.0
+
     Attributes:
         shape: shape of the private value.
         rate1: rate of the positive count, per unit of time; scalar, >= 0.

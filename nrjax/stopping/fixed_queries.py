@@ -52,9 +52,10 @@ def first_yes(
     This is the sparse vector technique without noise reduction. You can `vmap` over keys, rules and
     values. The noise is the same as that of the rule in `nrjax.run_until` with the same key.
 
-        rule = nrjax.AboveThreshold(100.0, sensitivity=1.0, epsilon=0.5)
-        answer = first_yes(jax.random.key(0), rule, [3.0, 250.0, 80.0])
-        answer.step, answer.stopped, answer.cost  # most likely 1, True, 0.5
+        >>> rule = nrjax.AboveThreshold(100.0, sensitivity=1.0, epsilon=0.5)
+        >>> answer = nrjax.stopping.first_yes(jax.random.key(0), rule, [3.0, 250.0, 80.0])
+        >>> int(answer.step), bool(answer.stopped), float(answer.cost)
+        (1, True, 0.5)
 
     Args:
         key: key of one trial.

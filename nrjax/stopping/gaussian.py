@@ -55,8 +55,9 @@ class GaussianThreshold(ThresholdRule):
     fields must be concrete. In float32 the noise never exceeds 6.76 standard deviations (which
     ideal noise does with probability 1.3e-11). Use float64 if that matters.
 
-        rule = nrjax.GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.8, 5.7, steps=1000)
-        rule.cost(1.0, stopped=True, answers=10)  # 0.831
+        >>> rule = nrjax.GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.8, 5.7, steps=1000)
+        >>> round(float(rule.cost(1.0, stopped=True, answers=10)), 3)
+        0.831
 
     Attributes:
         threshold: tau, scalar, in units of the utility.

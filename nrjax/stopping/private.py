@@ -102,8 +102,9 @@ class AboveThreshold(NoisyThreshold):
     proof in `docs/mathematics.md`). If the releases cost `(eps, delta)` with `delta > 0`, their
     guarantee must hold for all steps at once, as a boundary does.
 
-        rule = nrjax.AboveThreshold(100.0, sensitivity=1.0, epsilon=0.5)
-        nrjax.stopping.first_yes(jax.random.key(0), rule, [3.0, 250.0, 80.0]).step  # most likely 1
+        >>> rule = nrjax.AboveThreshold(100.0, sensitivity=1.0, epsilon=0.5)
+        >>> nrjax.stopping.first_yes(jax.random.key(0), rule, [3.0, 250.0, 80.0])
+        FirstYes(step=1, cost=0.5, status=STOPPED)
 
     Attributes:
         threshold: tau, in units of the utility: a scalar, or one number for each query, shape
@@ -185,7 +186,9 @@ class ReducedAboveThreshold(NoisyThreshold):
     again. Concrete epsilons that fall, or are not positive and finite, raise a ValueError. For such
     epsilons under a trace the rule never stops the trial, and its status is `Status.INVALID_TIME`.
 
-        nrjax.ReducedAboveThreshold(threshold=-0.5, sensitivity=0.01)
+        >>> rule = nrjax.ReducedAboveThreshold(threshold=-0.5, sensitivity=0.01)
+        >>> float(rule.cost(0.3, stopped=True)) == float(jnp.asarray(0.3))  # that of the releases
+        True
 
     Attributes:
         threshold: tau, as in `AboveThreshold`.
@@ -250,7 +253,9 @@ class LaplaceTests(ThresholdRule):
     (composition, Theorem A.2). `AboveThreshold` pays once for all answers. The utilities may be
     those of releases of the same data, whose cost is added.
 
-        nrjax.LaplaceTests(threshold=-0.5, sensitivity=0.01, epsilon=0.1)
+        >>> rule = nrjax.LaplaceTests(threshold=-0.5, sensitivity=0.01, epsilon=0.1)
+        >>> round(float(rule.cost(1.0, answers=3)), 4)
+        0.3
 
     Attributes:
         threshold: tau, as in `AboveThreshold`.

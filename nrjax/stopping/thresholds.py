@@ -180,8 +180,9 @@ class PublicThreshold(ThresholdRule):
     Use it if the utility is public, or a function of the releases only: the rule costs nothing. For
     a utility that depends on private data in another way, use `nrjax.AboveThreshold`.
 
-        rule = nrjax.PublicThreshold(2.0)
-        nrjax.stopping.first_yes(jax.random.key(0), rule, [1.0, 3.0]).step  # 1
+        >>> rule = nrjax.PublicThreshold(2.0)
+        >>> nrjax.stopping.first_yes(jax.random.key(0), rule, [1.0, 3.0, 5.0])
+        FirstYes(step=1, cost=0.0, status=STOPPED)
 
     Attributes:
         threshold: smallest utility that is good enough: a scalar, or one number for each step,

@@ -1,0 +1,79 @@
+"""The examples in docstrings run and give the results that they state."""
+
+import dataclasses
+import doctest
+import importlib
+import inspect
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+
+NAMES = {"nrjax": nrjax, "jax": jax, "jnp": jnp, "np": np, "dataclasses": dataclasses}
+"""Names that an example may use without an import."""
+FLAT = [name for name in nrjax.__all__ if not isinstance(getattr(nrjax, name), types.ModuleType)]
+MODULES = (
+    *("composition", "composition.conversions", "counts", "datasets", "erm", "guarantees"),
+    *("processes", "schedules", "stopping", "stopping.accuracy", "utilities"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def check_examples(value, name):
+    """Run the examples of a class with its methods, or of a function. Return their number."""
+    runner, report = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS), []
+    # With `module=False` inherited classes and decorated functions are not left out.
+    for test in doctest.DocTestFinder().find(value, name, module=False, globs=dict(NAMES)):
+        if not test.name.removeprefix(name).startswith("._"):
+            runner.run(test, out=report.append)
+    assert not runner.failures, "".join(report)
+    return runner.tries
+
+
+def public(module):
+    """Return the classes and functions of a module that the flat namespace does not have."""
+    values = vars(importlib.import_module(f"nrjax.{module}"))
+    names = values.get("__all__", [name for name in values if not name.startswith("_")])
+    values = {name: values[name] for name in names}
+    own = lambda value: getattr(value, "__module__", "").startswith("nrjax.")  # noqa: E731
+    return {
+        f"nrjax.{module}.{name}": value
+        for name, value in values.items()
+        if (inspect.isclass(value) or inspect.isfunction(value))
+        and own(value)
+        and getattr(nrjax, name, None) is not value
+    }
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_every_public_name_has_an_example_that_runs(name):
+    assert check_examples(getattr(nrjax, name), name), f"nrjax.{name} has no example"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_modules_run(module):
+    for name, value in public(module).items():
+        check_examples(value, name)
+
+
+def test_the_front_page_runs():
+    assert check_examples(nrjax, "nrjax")
+
+
+def test_a_wrong_example_and_a_missing_one_are_found():
+    def wrong():
+        """>>> nrjax.Grid([2.0, 1.0]).max_steps
+        3
+        """
+
+    with pytest.raises(AssertionError, match="Expected:\n    3\nGot:\n    2"):
+        check_examples(wrong, "wrong")
+    assert not check_examples(public, "public")
