@@ -226,6 +226,13 @@ def run_until(key: Array, interaction: Interaction) -> Outcome:
     fields that you need from your own `jit`, since an outcome without a guarantee or a shift
     contains NaN. Gradients are meaningless, because the stopping step jumps.
 
+        >>> def score(release):
+        ...     return -jnp.abs(release - 120.0)
+        >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
+        >>> outcome = nrjax.run_until(jax.random.key(0), interaction)
+        >>> bool(outcome.stopped), bool(outcome.utility >= -2.0)
+        (True, True)
+
     Args:
         key: key of the trial. Two calls with the same key share their random bits.
         interaction: configuration of the trial.

@@ -40,15 +40,19 @@ class Interaction(Pytree, kw_only=True):
     float32 unless JAX_ENABLE_X64=1. An interaction is a pytree: you can `vmap` a function that
     takes or returns interactions. For a changed copy use `dataclasses.replace`.
 
-        interaction = nrjax.Interaction(
-            value=120.0,
-            process=nrjax.Laplace(()),
-            guarantee=nrjax.PureGuarantee(sensitivity=1.0),
-            schedule=nrjax.Grid([100.0, 10.0, 1.0]),
-            utility=Closeness(120.0),  # see `nrjax.Utility`
-            rule=nrjax.PublicThreshold(-5.0),
-        )
-        outcome = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
+        >>> class Closeness(nrjax.Utility):
+        ...     def evaluate(self, hypothesis):
+        ...         return -jnp.abs(hypothesis - 120.0)
+        >>> interaction = nrjax.Interaction(
+        ...     value=120.0,
+        ...     process=nrjax.Laplace(()),
+        ...     guarantee=nrjax.PureGuarantee(sensitivity=1.0),
+        ...     schedule=nrjax.Grid([100.0, 10.0, 1.0]),
+        ...     utility=Closeness(),
+        ...     rule=nrjax.PublicThreshold(-2.0),
+        ... )
+        >>> interaction.steps  # nrjax.simulate(key, interaction, trials=1000) runs it
+        3
 
     Attributes:
         value: the private value f(x), of the process's shape.

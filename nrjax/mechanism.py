@@ -41,7 +41,9 @@ class Mechanism(Pytree):
     mechanisms. `until` makes an interaction in one call. `interaction` takes a schedule, a utility
     and a rule of your choice. `value, process, guarantee = mechanism` gives the parts.
 
-        mechanism = nrjax.brownian(120.0, sensitivity=1.0, delta=1e-6)
+        >>> value, process, guarantee = nrjax.laplace([3.0, 4.0], sensitivity=1.0)
+        >>> nrjax.Mechanism(value, process, guarantee).process
+        Laplace(shape=(2,))
 
     Attributes:
         value: private value f(x), of the process's shape.
@@ -136,12 +138,13 @@ class Mechanism(Pytree):
         first levels, at which its noise does not fit the margin (see
         `nrjax.stopping.accuracy.first_level`).
 
-            def score(release, truth):
-                return -jnp.abs(release - truth)
-
-            mechanism = nrjax.brownian(120.0, sensitivity=1.0, delta=1e-6)
-            interaction = mechanism.until(score, at_least=-2.0, data=(120.0,))
-            outcomes = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
+            >>> def score(release, truth):
+            ...     return -jnp.abs(release - truth)
+            >>> mechanism = nrjax.brownian(120.0, sensitivity=1.0, delta=1e-6)
+            >>> interaction = mechanism.until(score, at_least=-2.0, data=(120.0,))
+            >>> outcomes = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
+            >>> bool(np.all(outcomes.stopped))
+            True
 
         Args:
             score: a JAX function `score(release, *data)` that returns a scalar, larger for a better
@@ -234,7 +237,9 @@ def brownian(
     tuning: on the levels that `until` is given, it is at most 1.17 times as expensive as for an
     oracle that knows where the trial stops, at delta = 1e-6 (`docs/frontier.md`).
 
-        mechanism = nrjax.brownian([3.0, 4.0], sensitivity=1.0, delta=1e-6)
+        >>> mechanism = nrjax.brownian([3.0, 4.0], sensitivity=1.0, delta=1e-6)
+        >>> mechanism.guarantee
+        MinimaxBoundary(sensitivity=1.0, delta=1e-06, notion='probabilistic')
 
     Args:
         value: private value f(x), a number or an array.
@@ -285,7 +290,8 @@ def laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
 
     Use it for one number or a histogram, and wherever delta must be 0.
 
-        mechanism = nrjax.laplace([3.0, 4.0], sensitivity=1.0)
+        >>> nrjax.laplace([3.0, 4.0], sensitivity=1.0).guarantee
+        PureGuarantee(sensitivity=1.0)
 
     Args:
         value: private value f(x), a number or an array.
@@ -303,7 +309,8 @@ def discrete_laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
 
     Use it for counts: releases are integers, at the cost of Laplace noise.
 
-        mechanism = nrjax.discrete_laplace([30, 4], sensitivity=1)
+        >>> nrjax.discrete_laplace([30, 4], sensitivity=1).process
+        DiscreteLaplace(shape=(2,))
 
     Args:
         value: private value f(x), an integer or an array of integers.

@@ -76,6 +76,13 @@ def result_representation(self: Any) -> str:
 class Outcome(NamedTuple):
     """The outcome of a trial, or of many: `nrjax.simulate` adds a leading axis of trials.
 
+        >>> def score(release):
+        ...     return -jnp.abs(release - 120.0)
+        >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
+        >>> outcome = nrjax.run_until(jax.random.key(0), interaction)
+        >>> nrjax.Status(outcome.status).sentence
+        'The stopping rule accepted the last release.'
+
     Attributes:
         step: number of the last step, counted from 0; -1 if nothing was released. int32.
         time: time (noise level) of the last release; NaN if there was none.

@@ -31,6 +31,11 @@ from nrjax.pytrees import record
 class Path(NamedTuple):
     """A whole path of a trial. Every field has a leading axis of steps.
 
+    `nrjax.scan_path` returns it.
+
+        >>> nrjax.Path._fields[:4]
+        ('time', 'release', 'hypothesis', 'utility')
+
     Attributes:
         time: time (noise level) of the step's release.
         release: the private value plus noise.
@@ -105,6 +110,12 @@ def scan_path(key: Array, interaction: Interaction) -> Path:
 
     Use it to draw curves along a path, and to check `run_until` step by step. After the schedule
     ends, or after a failure, the last row is repeated.
+
+        >>> def score(release):
+        ...     return -jnp.abs(release - 120.0)
+        >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
+        >>> nrjax.scan_path(jax.random.key(0), interaction).utility.shape
+        (100,)
 
     Args:
         key: key of the trial, as for `run_until`.

@@ -32,11 +32,14 @@ class Releases(Pytree):
     releases therefore lie on one path, and a release above the smallest time is free (Andersson et
     al. 2025; `docs/frontier.md`). A time that was used before gives the same release again.
 
-        releases = nrjax.Releases.of(value, nrjax.Laplace((3,)), nrjax.PureGuarantee(1.0))
-        releases, public = releases.at(key1, 10.0)
-        releases, internal = releases.at(key2, 0.5)
-        releases, partner = releases.at(key3, 2.0)  # costs no more
-        releases.epsilon()  # of all three together: 2
+        >>> guarantee, process = nrjax.PureGuarantee(1.0), nrjax.Laplace((3,))
+        >>> releases = nrjax.Releases.of(jnp.zeros(3), process, guarantee)
+        >>> keys = jax.random.split(jax.random.key(0), 3)
+        >>> releases, public = releases.at(keys[0], 10.0)
+        >>> releases, internal = releases.at(keys[1], 0.5)
+        >>> releases, partner = releases.at(keys[2], 2.0)  # costs no more
+        >>> round(float(releases.epsilon()), 3)  # of all three together
+        2.0
 
     It is a pytree that works under `jit` and `vmap`. Nothing is changed in place.
 

@@ -30,10 +30,11 @@ class FunctionUtility(Utility):
     `nrjax.Mechanism.until` makes it of a function. Derive from `nrjax.Utility` instead if a release
     gives a hypothesis, such as a fitted model, or if the score has cheap bounds.
 
-        def score(release, truth):
-            return -jnp.max(jnp.abs(release - truth))
-
-        nrjax.utilities.FunctionUtility(score, (jnp.zeros(3),)).evaluate(jnp.ones(3))  # -1.0
+        >>> def score(release, truth):
+        ...     return -jnp.max(jnp.abs(release - truth))
+        >>> utility = nrjax.utilities.FunctionUtility(score, (jnp.zeros(3),))
+        >>> float(utility.evaluate(jnp.ones(3)))
+        -1.0
 
     Attributes:
         score: a JAX function of ONE release that returns a scalar, static. Larger is better.

@@ -36,12 +36,17 @@ class FilteredSchedule(Schedule):
     ends with `Status.EXHAUSTED`, or with `Status.NO_TIME` if nothing was released. An `Interaction`
     refuses a process for whose noise the costs do not hold, or which does not reduce noise.
 
-        filter = nrjax.UnifiedFilter(epsilon=1.0, delta=1e-6)
-        kind = nrjax.composition.BrownianReduction
-        grid = interaction.schedule  # of a Brownian interaction with sensitivity 1
-        schedule = nrjax.composition.FilteredSchedule(grid, filter, filter.init(), kind, 1.0)
-        outcome = nrjax.run_until(key, dataclasses.replace(interaction, schedule=schedule))
-        state, ok = schedule.close(schedule.state, outcome)
+        >>> def score(release):
+        ...     return -jnp.abs(release - 120.0)
+        >>> filter = nrjax.UnifiedFilter(epsilon=1.0, delta=1e-6)
+        >>> kind, grid = nrjax.composition.BrownianReduction, nrjax.Grid([1e4, 1e3, 1e2, 10.0])
+        >>> schedule = nrjax.composition.FilteredSchedule(grid, filter, filter.init(), kind, 1.0)
+        >>> mechanism = nrjax.brownian(120.0, 1.0, delta=1e-6, tight_at_epsilon=0.3)
+        >>> interaction = mechanism.until(score, at_least=-2.0, levels=schedule)
+        >>> outcome = nrjax.run_until(jax.random.key(0), interaction)
+        >>> state, ok = schedule.close(schedule.state, outcome)
+        >>> bool(ok)
+        True
 
     A filtered schedule is for one run, during which the state must not change. `close` refuses a
     second run, after which no budget is left. Rounds that were opened before the run may stay open.

@@ -173,7 +173,10 @@ def release_count(
     chance of acceptance are skipped. A call is one trial, also under `jit` and `vmap`. To release
     many counts under a budget, use `CountRelease`.
 
-        result = release_count(key, 1000.0, RelativeError(0.1), smallest=1e-6, largest=0.1)
+        >>> accuracy, key = nrjax.counts.RelativeError(0.1), jax.random.key(0)
+        >>> result = nrjax.counts.release_count(key, 1000.0, accuracy, smallest=1e-6, largest=0.1)
+        >>> bool(result.accepted), bool(abs(result.release - 1000) < 200)
+        (True, True)
 
     Args:
         key: random key.

@@ -73,8 +73,10 @@ class ShareOutside(_CountError):
 
     Use it when each group has its own tolerance, and `MeanAbsoluteError` for the mean error.
 
-        utility = ShareOutside.relative([30, 100, 7], error=0.1)
-        rule = nrjax.PublicThreshold(utility.threshold(0.05))  # 95 % of the groups within 10 %
+        >>> utility = nrjax.counts.ShareOutside.relative([30, 100, 7], error=0.1)
+        >>> float(utility.evaluate(jnp.asarray([32.0, 105.0, 7.0])))  # 3, 10 and 0 counts are allowed
+        -0.0
+        >>> rule = nrjax.PublicThreshold(utility.threshold(0.05))  # 95 % of the groups
 
     Attributes:
         counts: true counts, integers >= 0, shape (groups,).
@@ -99,8 +101,10 @@ class ShareOutside(_CountError):
 class MeanAbsoluteError(_CountError):
     """A utility: minus the mean absolute error of the noisy counts.
 
-        utility = MeanAbsoluteError(np.array([30, 100, 7]))
-        rule = nrjax.PublicThreshold(utility.threshold(2.5))  # at most 2.5 counts on average
+        >>> utility = nrjax.counts.MeanAbsoluteError(np.array([30, 100, 7]))
+        >>> float(utility.evaluate(jnp.asarray([32.0, 105.0, 9.0])))
+        -3.0
+        >>> rule = nrjax.PublicThreshold(utility.threshold(2.5))  # at most 2.5 counts on average
 
     Attributes:
         counts: true counts, integers >= 0, shape (groups,).
@@ -118,7 +122,8 @@ class Neighbour:
     The differences are integers, so integer noise, such as Skellam noise, hides them. The norms of
     `shift` are the same for every choice of groups, so they are the sensitivities of the counts.
 
-        sensitivity = Neighbour.replace(groups=3, i=0, j=1).l2_sensitivity  # sqrt(2)
+        >>> nrjax.counts.Neighbour.replace(groups=3, i=0, j=1).l2_sensitivity
+        Sensitivity(1.4142135623730951, 'l2')
 
     Attributes:
         relation: "replace" (one row moves to another group) or "remove" (one row is missing).

@@ -32,8 +32,9 @@ class RelativeError(Pytree):
     `y >= upper d` or `y < -lower d`, where `upper = (2 + alpha)/alpha` and
     `lower = (2 - alpha)/alpha`. The rule uses only noisy counts, so it costs no privacy.
 
-        rule = RelativeError(0.1)
-        result = release_count(key, 1000.0, rule, smallest=1e-6, largest=0.1)
+        >>> rule = nrjax.counts.RelativeError(0.1)
+        >>> bool(rule.accepts(1000.0, 10.0)), bool(rule.accepts(1000.0, 100.0))
+        (True, False)
 
     Attributes:
         alpha: requested relative error, scalar, strictly between 0 and 1.

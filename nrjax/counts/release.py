@@ -91,10 +91,13 @@ class CountRelease(Pytree):
       `smallest` and doubles. Each try is charged. If the filter refuses a try, the count is
       discarded.
 
-        trial = CountRelease(
-            counts, ExponentialMechanism(0.1), RelativeError(0.1), nrjax.UnifiedFilter(1.0, 1e-6),
-            smallest=1e-6)
-        outcomes = jax.vmap(trial.run)(jax.random.split(key, 1000))
+        >>> selection = nrjax.counts.ExponentialMechanism(0.1)
+        >>> accuracy = nrjax.counts.RelativeError(0.1)
+        >>> trial = nrjax.counts.CountRelease(
+        ...     [900, 400, 7], selection, accuracy, nrjax.UnifiedFilter(1.0, 1e-6), smallest=1e-6)
+        >>> outcomes = jax.vmap(trial.run)(jax.random.split(jax.random.key(0), 100))
+        >>> bool(jnp.all(outcomes.returned <= 3))
+        True
 
     Attributes:
         counts: true counts, each changed by at most 1 between neighbours, shape (items,).

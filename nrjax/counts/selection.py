@@ -20,7 +20,10 @@ class ExponentialMechanism(Pytree):
     of one draw (Durfee and Rogers 2019). It is the Plackett-Luce distribution with weights
     `exp(epsilon count)`. A filter charges one selection as a `BoundedRange` request.
 
-        order = ExponentialMechanism(epsilon=0.1).order(key, counts)  # the first is selected first
+        >>> mechanism = nrjax.counts.ExponentialMechanism(epsilon=0.1)
+        >>> order = mechanism.order(jax.random.key(0), jnp.asarray([0.0, 1000.0, 500.0]))
+        >>> order.tolist()  # the second count is selected first
+        [1, 2, 0]
 
     Attributes:
         epsilon: privacy parameter of one selection, scalar, > 0.

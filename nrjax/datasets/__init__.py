@@ -116,7 +116,6 @@ def load(
         ValueError: an argument is wrong, the data do not suit the task, or a file is damaged.
 
     Examples:
-        >>> import nrjax
         >>> nrjax.datasets.load("flights", "logistic", rows=1000).x.shape
         (1000, 39)
     """

@@ -43,7 +43,6 @@ class Counts:
         remarks: sentences on how your file was read. Reports repeat them.
 
     Examples:
-        >>> import nrjax
         >>> nrjax.datasets.zipf_counts(8000).largest(2).items
         ('1', '2')
     """

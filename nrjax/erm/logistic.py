@@ -85,19 +85,17 @@ class LogisticProblem(OutputPerturbation):
     (`nrjax.erm.sensitivity.logistic_radius`). The risk of the projection has sensitivity `M/n`,
     plus an allowance for rounding. Use `OutputProblem` for another loss.
 
-    Example:
-        Stop once the risk is at most 5 % above that of the optimum, under Brownian noise::
+    Stop once the risk is at most 5 % above that of the optimum, under Brownian noise:
 
-            import jax, numpy as np
-
-            rng = np.random.default_rng(0)
-            features = rng.normal(size=(1000, 5))
-            features /= np.linalg.norm(features, axis=1, keepdims=True)
-            labels = np.sign(features[:, 0] + 0.1 * rng.normal(size=1000))
-            problem = nrjax.erm.LogisticProblem.fit(features, labels, regularisation=0.05)
-            mechanism = problem.brownian(delta=1e-6)
-            interaction = mechanism.until(at_least=-1.05 * problem.optimum_loss)
-            outcomes = nrjax.simulate(jax.random.key(0), interaction, trials=100)
+        >>> rng = np.random.default_rng(0)
+        >>> features = rng.normal(size=(1000, 5))
+        >>> features /= np.linalg.norm(features, axis=1, keepdims=True)
+        >>> labels = np.where(features[:, 0] + 0.1 * rng.normal(size=1000) > 0, 1, -1)
+        >>> problem = nrjax.erm.LogisticProblem.fit(features, labels, regularisation=0.05)
+        >>> mechanism = problem.brownian(delta=1e-6)
+        >>> interaction = mechanism.until(at_least=-1.05 * problem.optimum_loss)
+        >>> interaction.steps  # nrjax.simulate(key, interaction, trials=1000) runs it
+        100
 
     Attributes:
         rows: number of rows n.

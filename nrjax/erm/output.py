@@ -89,22 +89,18 @@ class OutputProblem(OutputPerturbation):
     `LogisticProblem` and `RidgeProblem` need no stated bounds, and their risks have smaller
     sensitivities.
 
-    Example:
-        A robust regression on labels in [-1, 1]::
+    A robust regression on labels in [-1, 1]:
 
-            import jax.numpy as jnp, numpy as np
-
-            def huber(theta, row, label):
-                error = jnp.abs(row @ theta - label)
-                return jnp.where(error < 0.5, error**2, error - 0.25)
-
-            rng = np.random.default_rng(0)
-            features = rng.uniform(-0.5, 0.5, size=(1000, 4))
-            labels = np.clip(features @ np.ones(4), -1, 1)
-            problem = nrjax.erm.OutputProblem.fit(
-                huber, features, labels, regularisation=0.05, lipschitz=1.0,
-                loss_at_zero=(0.0, 0.75), lowest_loss=0.0, label_range=(-1.0, 1.0))
-            mechanism = problem.laplace()
+        >>> def huber(theta, row, label):
+        ...     error = jnp.abs(row @ theta - label)
+        ...     return jnp.where(error < 0.5, error**2, error - 0.25)
+        >>> features = np.random.default_rng(0).uniform(-0.5, 0.5, size=(1000, 4))
+        >>> labels = np.clip(features @ np.ones(4), -1, 1)
+        >>> problem = nrjax.erm.OutputProblem.fit(
+        ...     huber, features, labels, regularisation=0.05, lipschitz=1.0,
+        ...     loss_at_zero=(0.0, 0.75), lowest_loss=0.0, label_range=(-1.0, 1.0))
+        >>> problem.laplace().process
+        Laplace(shape=(4,))
 
     Attributes:
         rows: number of rows n.

@@ -83,8 +83,7 @@ class Mechanism(NamedTuple):
     ) -> Mechanism:
         """Return the Brownian mechanism of the problem, with the problem's utility.
 
-            mechanism = problem.brownian(delta=1e-6)
-            interaction = mechanism.until(at_least=-1.05 * problem.optimum_loss)
+        For example `problem.brownian(delta=1e-6).until(at_least=-1.05 * problem.optimum_loss)`.
 
         Args:
             delta: probability with which the loss may exceed the stated epsilon.

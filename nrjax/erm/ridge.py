@@ -35,19 +35,17 @@ class RidgeProblem(Problem):
     * `released_optimum` adds noise to the optimum (output perturbation), d numbers. The sensitivity
       grows as lambda falls.
 
-    Example:
-        The same data released in two ways::
+    The same data released in two ways:
 
-            import numpy as np
-
-            rng = np.random.default_rng(0)
-            features = rng.normal(size=(1000, 5))
-            features /= np.linalg.norm(features, axis=1, keepdims=True)
-            labels = np.clip(features @ np.ones(5), -1, 1)
-            problem = nrjax.erm.RidgeProblem.fit(features, labels, regularisation=0.05)
-            covariance = problem.brownian(delta=1e-6)
-            value, sensitivity, utility = problem.released_optimum("laplace", "tight")
-            utility = utility.excess_risk()
+        >>> rng = np.random.default_rng(0)
+        >>> features = rng.normal(size=(1000, 5))
+        >>> features /= np.linalg.norm(features, axis=1, keepdims=True)
+        >>> labels = np.clip(features @ np.ones(5), -1, 1)
+        >>> problem = nrjax.erm.RidgeProblem.fit(features, labels, regularisation=0.05)
+        >>> problem.brownian(delta=1e-6).process  # on X'X and X'y
+        Brownian(shape=(20,))
+        >>> problem.released_optimum("laplace", "tight").mechanism().process
+        Laplace(shape=(5,))
 
     Attributes:
         rows: number of rows n.

@@ -19,8 +19,10 @@ class MinimaxBoundary(Guarantee):
     `nrjax.brownian` uses it by default. It has no epsilon of its own: `on` and `between` return the
     boundary on known levels, a `nrjax.GridBoundary`. `Mechanism.until` calls them.
 
-        grid = nrjax.Grid([100.0, 10.0, 1.0])
-        nrjax.guarantees.MinimaxBoundary(1.0, 1e-6).on(grid).epsilon(grid.times)
+        >>> grid = nrjax.Grid([100.0, 10.0, 1.0])
+        >>> boundary = nrjax.guarantees.MinimaxBoundary(1.0, 1e-6).on(grid)
+        >>> [round(float(epsilon), 1) for epsilon in boundary.epsilon(grid.times)]
+        [0.5, 1.6, 5.5]
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.

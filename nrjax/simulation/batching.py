@@ -24,7 +24,8 @@ class Batching:
     Batch sizes do not change results, except that `tile`, or a single lane, may change the last
     bits of utilities.
 
-        nrjax.simulate(key, interaction, trials=10**6, batching=nrjax.Batching(chunk=4096))
+        >>> nrjax.Batching(tile=16, lanes=64)  # for nrjax.simulate(..., batching=...)
+        Batching(tile=16, lanes=64, chunk=None, inner_steps=None, devices=None)
 
     Attributes:
         tile: number of trials whose utilities are evaluated together, a power of two. A matrix

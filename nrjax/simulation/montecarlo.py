@@ -35,7 +35,11 @@ _EARLY, _FEW = 0.05, 100
 
 
 class FirstLevelWarning(UserWarning):
-    """A warning that many trials stopped at the first level, perhaps at too high a cost."""
+    """A warning that many trials stopped at the first level, perhaps at too high a cost.
+
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", nrjax.FirstLevelWarning)  # if you meant it
+    """
 
 
 def _program(
@@ -161,8 +165,13 @@ def simulate(
     the same random bits as `run_until(nrjax.trial_key(key, i), interaction)`. Results of the two
     functions can differ in their last bits, since the programs differ.
 
-        outcome = nrjax.simulate(jax.random.key(0), interaction, trials=10_000)
-        np.quantile(outcome.stopping_epsilon, [0.05, 0.5, 0.95])
+        >>> def score(release):
+        ...     return -jnp.abs(release - 120.0)
+        >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
+        >>> outcome = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
+        >>> low, median, high = np.quantile(outcome.stopping_epsilon, [0.05, 0.5, 0.95])
+        >>> bool(0.01 < low < median < high < 10)
+        True
 
     Args:
         key: key of the study. Independent calls need different keys, for example from

@@ -31,9 +31,13 @@ def sweep(
     every point (common random numbers) as trial i of `simulate`. Results of the two functions can
     differ in their last bits, since the programs differ.
 
-        points = [dataclasses.replace(interaction, rule=nrjax.PublicThreshold(target))
-                  for target in (-1.0, -2.0, -5.0)]
-        outcome = nrjax.sweep(jax.random.key(0), points, trials=1000)
+        >>> def score(release):
+        ...     return -jnp.abs(release - 120.0)
+        >>> mechanism = nrjax.laplace(120.0, sensitivity=1.0)
+        >>> points = [mechanism.until(score, at_least=target) for target in (-0.5, -1.0, -2.0)]
+        >>> outcome = nrjax.sweep(jax.random.key(0), points, trials=1000)
+        >>> outcome.stopping_epsilon.shape
+        (3, 1000)
 
     Args:
         key: key of the study.

@@ -122,7 +122,8 @@ def first_level(
     threshold with probability at most `gamma`, whatever the releases are (a union bound over the
     levels). To meet a target, set the threshold to target plus margin.
 
-        nrjax.stopping.accuracy.first_level(np.geomspace(0.1, 10, 50), 0.5, 0.01)  # 10
+        >>> nrjax.stopping.accuracy.first_level(np.geomspace(0.1, 10, 50), 0.5, 0.01)
+        10
 
     Args:
         epsilons: privacy levels of the test, rising, shape (levels,).

@@ -74,9 +74,10 @@ class Quantity:
         ValueError: an argument is of the wrong kind.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> import nrjax
-        >>> error = nrjax.Quantity(lambda outcome: jnp.abs(outcome.release - 3.0), units="m")
+        >>> def error(outcome):
+        ...     return jnp.abs(outcome.release - 3.0)
+        >>> nrjax.Quantity(error, units="m")
+        Quantity(of=error, bins='fitting', units='m', dims=())
     """
 
     of: Callable[[Any], Array] | None = None
@@ -120,7 +121,9 @@ class Curve:
             `resolution` is set; or a quantity has an invalid name or is not an `nrjax.Quantity`.
 
     Example:
-        >>> # With the interaction of the example of nrjax.Study.
+        >>> def score(release):
+        ...     return -jnp.abs(release - 3.0)
+        >>> interaction = nrjax.laplace(3.0, sensitivity=1.0).until(score, at_least=-0.5)
         >>> curve = nrjax.Curve(interaction, {"utility": nrjax.Quantity()})
         >>> case = nrjax.Case(trial=interaction, curves={"utility": curve})
     """
@@ -179,9 +182,14 @@ class Case:
             and "outcome" for curves.
 
     Example:
-        >>> # With the interaction of the example of nrjax.Study.
-        >>> case = nrjax.Case(trial=interaction, labels={"mechanism": "laplace"}, goal=-0.5)
-        >>> study = nrjax.Study("mean", {"laplace": case})
+        >>> def score(release):
+        ...     return -jnp.abs(release - 3.0)
+        >>> interaction = nrjax.laplace(3.0, sensitivity=1.0).until(score, at_least=-0.5)
+        >>> case = nrjax.Case(trial=interaction, labels={"mechanism": "laplace"})
+        >>> case.goal  # of the stopping rule
+        -0.5
+        >>> nrjax.Study("mean", {"laplace": case})
+        Study mean: laplace
     """
 
     trial: Interaction | Session

@@ -141,8 +141,6 @@ class Results(_Reported):
 
     Examples:
         >>> import collections, tempfile
-        >>> import jax
-        >>> import nrjax
         >>> Drawn = collections.namedtuple("Drawn", ["value"])
         >>> class Draw(nrjax.Pytree):
         ...     def run(self, key):
@@ -244,22 +242,11 @@ class Outcomes(_Reported):
         ValueError: there are no outcomes, or their numbers of trials differ.
 
     Examples:
-        >>> import jax
-        >>> import nrjax
-        >>> class Closeness(nrjax.Utility):
-        ...     def evaluate(self, hypothesis):
-        ...         return -abs(hypothesis - 3.0)
-        >>> pure = nrjax.PureGuarantee(sensitivity=1.0)
-        >>> interaction = nrjax.Interaction(
-        ...     value=3.0,
-        ...     process=nrjax.Laplace(()),
-        ...     guarantee=pure,
-        ...     schedule=nrjax.Grid.geometric(pure, 0.01, 4.0, 8),
-        ...     utility=Closeness(),
-        ...     rule=nrjax.PublicThreshold(-1.0),
-        ... )
+        >>> def score(release):
+        ...     return -jnp.abs(release - 3.0)
+        >>> interaction = nrjax.laplace(3.0, sensitivity=1.0).until(score, at_least=-0.5)
         >>> outcome = nrjax.simulate(jax.random.key(0), interaction, trials=100)
-        >>> nrjax.Outcomes({"laplace": outcome}, goals={"laplace": -1.0})
+        >>> nrjax.Outcomes({"laplace": outcome}, goals={"laplace": -0.5})
         Outcomes of 100 trials of laplace
     """
 

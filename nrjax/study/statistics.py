@@ -92,6 +92,10 @@ class Distribution:
     band (Dvoretzky, Kiefer & Wolfowitz) hold for every true distribution. Only the interval of the
     mean is approximate.
 
+        >>> distribution = nrjax.Sample([1.0, 2.0, 3.0, 4.0])  # a distribution of given values
+        >>> distribution.mean, distribution.trials
+        (2.5, 4)
+
     Attributes:
         trials: number of values.
         resolution: relative width of the bins in which values are counted; 0 for exact values, and
@@ -283,7 +287,7 @@ class Sample(Distribution):
         ValueError: `values` are not numbers, or a value is NaN.
 
     Example:
-        >>> Sample([1.0, 2.0, 4.0]).quantile(0.5)
+        >>> nrjax.Sample([1.0, 2.0, 4.0]).quantile(0.5)
         2.0
     """
 

@@ -60,21 +60,13 @@ class Study:
             the wrong type.
 
     Example:
-        >>> import nrjax
-        >>> class Closeness(nrjax.Utility):
-        ...     def evaluate(self, hypothesis):
-        ...         return -abs(hypothesis - 3.0)
-        >>> guarantee = nrjax.PureGuarantee(1.0)
-        >>> interaction = nrjax.Interaction(
-        ...     value=3.0,
-        ...     process=nrjax.Laplace(()),
-        ...     guarantee=guarantee,
-        ...     schedule=nrjax.Grid.geometric(guarantee, 0.1, 10.0, 20),
-        ...     utility=Closeness(),
-        ...     rule=nrjax.PublicThreshold(-0.5),
-        ... )
-        >>> results = nrjax.Study("mean", {"laplace": interaction}).run("runs/mean")
-        >>> median = results.distribution("laplace").quantile(0.5)
+        >>> def score(release):
+        ...     return -jnp.abs(release - 3.0)
+        >>> interaction = nrjax.laplace(3.0, sensitivity=1.0).until(score, at_least=-0.5)
+        >>> study = nrjax.Study("mean", {"laplace": interaction})
+        >>> results = study.run("runs/mean", trials=100, progress=False)
+        >>> results.distribution("laplace").trials
+        100
     """
 
     def __init__(

@@ -137,10 +137,9 @@ def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) ->
     is a power of two and at least 16, the result of a problem does not depend on the batch, bit for
     bit. Without `vmap` the result may be rounded differently.
 
-    Example:
-        ::
-
-            theta = nrjax.erm.minimise_in_ball(jnp.diag(jnp.array([1.0, -1.0])), jnp.ones(2), 1.0)
+        >>> minimum = nrjax.erm.minimise_in_ball(jnp.diag(jnp.array([1.0, -1.0])), jnp.ones(2), 1.0)
+        >>> round(float(jnp.linalg.norm(minimum.argument)), 5)
+        1.0
 
     Args:
         matrix: A, shape (d, d), symmetric; it may be indefinite or singular.
