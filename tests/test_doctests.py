@@ -42,13 +42,12 @@ def public(module):
     """Return the classes and functions of a module that the flat namespace does not have."""
     values = vars(importlib.import_module(f"nrjax.{module}"))
     names = values.get("__all__", [name for name in values if not name.startswith("_")])
-    own = lambda value: getattr(value, "__module__", "").startswith("nrjax.")  # noqa: E731
     return {
-        f"nrjax.{module}.{name}": value
-        for name, value in values.items()
-        if (inspect.isclass(value) or inspect.isfunction(value))
-        and own(value)
-        and getattr(nrjax, name, None) is not value
+        f"nrjax.{module}.{name}": values[name]
+        for name in names
+        if name not in nrjax.__all__
+        and (inspect.isclass(values[name]) or inspect.isfunction(values[name]))
+        and values[name].__module__.startswith("nrjax.")
     }
 
 

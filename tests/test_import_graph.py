@@ -56,6 +56,7 @@ ORDER = (
     (
         "_extras",
         "_format",
+        "_lazy",
         "_modes",
         "_numerics",
         "_threefry",

@@ -74,7 +74,7 @@ class ShareOutside(_CountError):
     Use it when each group has its own tolerance, and `MeanAbsoluteError` for the mean error.
 
         >>> utility = nrjax.counts.ShareOutside.relative([30, 100, 7], error=0.1)
-        >>> float(utility.evaluate(jnp.asarray([32.0, 105.0, 7.0])))  # 3, 10 and 0 counts are allowed
+        >>> float(utility.evaluate(jnp.asarray([32.0, 105.0, 7.0])))  # all within 10 %
         -0.0
         >>> rule = nrjax.PublicThreshold(utility.threshold(0.05))  # 95 % of the groups
 

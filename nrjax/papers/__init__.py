@@ -1,10 +1,14 @@
 """Reproductions of published experiments, each as a study with settings and a report."""
 
+from functools import partial
+
+from nrjax._lazy import submodule
+
 PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023")
-"""Names of the papers' studies."""
+"""Names of the studies, in the order in which the command's help lists them."""
 
-OWN_TABLE = "regression"
-"""Name of the study of your own table, which is no paper's."""
+__getattr__ = partial(submodule, __name__)
 
-STUDIES = (OWN_TABLE, *PAPERS)
-"""Names of all studies of the package, in the order of the command's help."""
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *PAPERS})

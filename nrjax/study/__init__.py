@@ -1,1 +1,7 @@
 """Studies, which simulate named cases with common random numbers and store the results."""
+
+from functools import partial
+
+from nrjax._lazy import submodule
+
+__getattr__ = partial(submodule, __name__)
