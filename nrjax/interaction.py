@@ -1,5 +1,7 @@
 """The configuration of a trial: its parts, validated together and cast to one dtype."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any
 

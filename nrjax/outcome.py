@@ -1,5 +1,7 @@
 """The outcome of a trial, and its status."""
 
+from __future__ import annotations
+
 import collections
 import enum
 import inspect

@@ -1,5 +1,7 @@
 """Whole paths: every step of a trial, also after its stopping rule has accepted a release."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

@@ -65,6 +65,8 @@ def record(cls: type[T]) -> type[T]:
         methods["__repr__"] = representation
     for name, method in methods.items():
         setattr(cls, name, method)
+    shown = cls.__new__.__annotations__  # `help` would show ForwardRef('Array')
+    shown.update({name: getattr(kind, "__forward_arg__", kind) for name, kind in shown.items()})
     return cls
 
 

@@ -7,6 +7,8 @@ budget is left. Costs and their sums are rounded up, so the exact total obeys th
 `docs/composition.md` proves that the invariant is enough for privacy.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import functools

@@ -14,6 +14,8 @@ Sources: [BS16] Bun, Steinke 2016 (Rogers 2023, Lemma 2.3); [CKS20] Canonne, Kam
 Proposition 12 (Balle et al. 2020, Theorem 21); [DRS22] Dong, Roth, Su 2022, Corollary 2.13.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any

@@ -3,6 +3,8 @@
 `docs/composition.md` has the proofs, and compares the costs.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import math

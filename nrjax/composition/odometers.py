@@ -1,5 +1,7 @@
 """Privacy odometers: bounds on the privacy spent so far, without a budget."""
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """A filter at one fixed Rényi order, for mechanisms of every kind."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 

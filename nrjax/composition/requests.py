@@ -4,6 +4,8 @@ Before a mechanism starts or is rewound, a request states the cost that the mech
 Afterwards it states the actual cost. A tuple of requests is a request too, whose cost is the sum.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeAlias

@@ -1,5 +1,7 @@
 """A schedule that ends before a time that a privacy filter does not admit."""
 
+from __future__ import annotations
+
 import functools
 from typing import Any, ClassVar, NamedTuple
 

@@ -1,5 +1,7 @@
 """Release one count by noise reduction, in a few draws of noise."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -6,6 +6,8 @@ threshold is a convention of simulations (the "public test" of Whitehouse 2022, 
 protect real counts, use a private stopping rule with the utility's `sensitivity`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any
@@ -86,7 +88,7 @@ class ShareOutside(_CountError):
     slack: Any
 
     @classmethod
-    def relative(cls, counts: ArrayLike, error: float) -> "ShareOutside":
+    def relative(cls, counts: ArrayLike, error: float) -> ShareOutside:
         """Return the utility that allows each count the relative error `error` (>= 0)."""
         check(math.isfinite(error) and error >= 0, "error", error, "finite and not negative")
         number = np.asarray(counts, np.float64)
@@ -136,7 +138,7 @@ class Neighbour:
     __repr__ = representation
 
     @classmethod
-    def replace(cls, groups: int, i: int, j: int) -> "Neighbour":
+    def replace(cls, groups: int, i: int, j: int) -> Neighbour:
         """Return the neighbour in which a row moves from group i to j: shift `e_i - e_j`."""
         shift = cls.remove(groups, i).shift
         check(0 <= j < groups and j != i, "j", j, f"in [0, {groups}) and not i = {i}")
@@ -144,7 +146,7 @@ class Neighbour:
         return cls("replace", shift)
 
     @classmethod
-    def remove(cls, groups: int, i: int) -> "Neighbour":
+    def remove(cls, groups: int, i: int) -> Neighbour:
         """Return the neighbour that lacks one row of group i: shift `e_i`."""
         check(0 <= i < groups, "i", i, f"in [0, {groups}), the groups")
         shift = np.zeros(groups)

@@ -5,6 +5,8 @@ accepted or the levels end. It skips levels at which acceptance is practically i
 drawing their noise. The result has the same distribution as if every level were checked.
 """
 
+from __future__ import annotations
+
 import abc
 import math
 from typing import Any, ClassVar, NamedTuple
@@ -64,7 +66,7 @@ class RelativeError(Pytree):
         """Return whether the noise `error` is at most `alpha` times the true count (bool)."""
         return jnp.abs(jnp.asarray(error)) <= self.alpha * jnp.asarray(count)
 
-    def utility(self, process: NoiseProcess, times: ArrayLike) -> "Margin":
+    def utility(self, process: NoiseProcess, times: ArrayLike) -> Margin:
         """Return the rule as a utility, for noise of `process` at `times`, shape (steps,).
 
         A trial with this utility and `PublicThreshold(0)` stops where the rule accepts.
@@ -86,7 +88,7 @@ class Margin(Utility):
     accuracy: RelativeError
     deviations: Any
 
-    def at(self, step: Array) -> "Margin":
+    def at(self, step: Array) -> Margin:
         """Return the utility for the noise of one step."""
         return Margin(self.accuracy, jnp.asarray(self.deviations)[step])
 

@@ -1,5 +1,7 @@
 """Release as many counts as a budget allows, each within a relative error."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

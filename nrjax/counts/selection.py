@@ -1,5 +1,7 @@
 """The exponential mechanism that selects the largest counts, by one draw of noise."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np

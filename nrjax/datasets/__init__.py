@@ -1,5 +1,7 @@
 """Named data sets and your own files, scaled for private empirical risk minimisation."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Literal, NamedTuple

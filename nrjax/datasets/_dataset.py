@@ -1,5 +1,7 @@
 """Classes for data sets and their sources, and scalings that bound the rows' norms."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -4,6 +4,8 @@
 norm at most 1. There is no intercept, since it would not be regularised.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any, Self

@@ -1,5 +1,7 @@
 """Output perturbation: noise on the minimiser of a regularised empirical risk."""
 
+from __future__ import annotations
+
 from typing import Any, Self
 
 import numpy as np

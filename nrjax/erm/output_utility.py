@@ -1,5 +1,7 @@
 """The utility of output perturbation: the risk of a noisy optimum."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Callable

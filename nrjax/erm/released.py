@@ -1,5 +1,9 @@
 """Base class of problems, and the specification of a release."""
 
+from __future__ import annotations
+
+import abc
+import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -46,7 +50,7 @@ class Problem(Pytree):
         return self.minimum.value
 
     @abc.abstractmethod
-    def released(self, noise: Noise) -> "Released[Any]":
+    def released(self, noise: Noise) -> Released[Any]:
         """Return the private value with its sensitivity and utility, for one kind of noise.
 
 @record

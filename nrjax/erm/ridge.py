@@ -1,5 +1,7 @@
 """Private ridge regression: noise on X'X and X'y, or on the optimum."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Self
 

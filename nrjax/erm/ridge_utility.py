@@ -6,6 +6,8 @@ measured in float32 was 2e-7, which the stated sensitivity includes. docs/mathem
 bounds on the utility.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any, Self

@@ -12,6 +12,8 @@ at least the risk of the optimum (Ligett 2017). The radius of the "tight" ball, 
 paper, is derived from the gradient at the optimum, which is 0.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, Literal
 

@@ -17,6 +17,8 @@ range. The arguments:
 * `ball`: "paper" or "tight", as in `RidgeProblem.fit(..., ball=...)`.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Common base class of guarantees: parameters in one dtype, and conservative rounding."""
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 from collections.abc import Callable

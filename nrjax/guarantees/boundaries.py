@@ -7,6 +7,8 @@ probability at most delta (Ville's inequality). Otherwise W stays below `u(t) = 
 where z solves `h(z) = log(1/delta) + log1p(t/rho)/2`.
 """
 
+from __future__ import annotations
+
 import abc
 import math
 from collections.abc import Callable

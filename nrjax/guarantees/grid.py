@@ -1,5 +1,7 @@
 """Boundaries that are exact on a fixed grid of times."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 

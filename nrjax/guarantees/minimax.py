@@ -1,5 +1,7 @@
 """The minimax boundary before its levels are known."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Pure ex-post privacy of Laplace noise: `epsilon = D1 / t`."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import jax.numpy as jnp

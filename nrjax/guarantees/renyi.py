@@ -1,5 +1,7 @@
 """The Rényi guarantee of the Brownian mechanism, in hockey-stick form."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """Brownian noise: `B_t ~ N(0, t I)`, rewound by the Brownian bridge."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar
 
 import jax.numpy as jnp

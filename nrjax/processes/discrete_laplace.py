@@ -1,5 +1,7 @@
 """Discrete Laplace noise: integers, rewound by their exact reverse kernel."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, ClassVar, NamedTuple
 

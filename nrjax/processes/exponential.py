@@ -1,5 +1,7 @@
 """One-sided exponential noise, rewound by its exact reverse kernel, for private tests."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """Laplace noise processes: exact reverse kernel, and independent redraws."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, ClassVar, NamedTuple
 

@@ -1,5 +1,7 @@
 """Laplace noise as whole paths, which are drawn as jumps at random times."""
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """The noise of a process at a sequence of times, without a mechanism."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar

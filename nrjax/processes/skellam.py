@@ -1,5 +1,7 @@
 """Skellam noise: the difference of two Poisson processes, rewound by binomial thinning."""
 
+from __future__ import annotations
+
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp

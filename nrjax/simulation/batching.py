@@ -1,5 +1,7 @@
 """Batch sizes: tiles, lanes and chunks."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """Bins of histograms with fixed edges, so that counts can be added up exactly."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 
@@ -46,7 +48,7 @@ class LogBins:
             object.__setattr__(self, name, check_integer(name, getattr(self, name), least, most))
 
     @classmethod
-    def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> "LogBins":
+    def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> LogBins:
         """Return bins that cover the values from `low` to `high`, where 0 < low < high."""
         check(0 < low < high < np.inf, "low and high", (low, high), "positive, finite and rising")
         # frexp gives value = m 2^e with m in [1/2, 1).

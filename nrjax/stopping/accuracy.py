@@ -17,6 +17,8 @@ of range. The arguments:
 * `noise`: "laplace" or "exponential". Half of epsilon is for the threshold noise.
 """
 
+from __future__ import annotations
+
 from typing import Literal
 
 import jax

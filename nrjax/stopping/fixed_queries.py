@@ -1,5 +1,7 @@
 """Stopping rules on a fixed sequence of query values, without noise reduction."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -1,5 +1,7 @@
 """A private threshold test with normal noise, whose cost depends on the number of queries."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from typing import Any, NamedTuple, Self

@@ -4,6 +4,8 @@ The tests with one threshold noise for all queries (AboveThreshold) pay once, fo
 answer. Their negative answers cost a fraction of a positive answer, however many there are.
 """
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp

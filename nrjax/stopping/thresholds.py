@@ -7,6 +7,8 @@ stated costs are true. For AboveThreshold at an epsilon of 0.1 in float32, the n
 factor of 1.00008.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, ClassVar, Self
 

@@ -1,5 +1,7 @@
 """Descriptions of the cases of a study, and of the numbers to keep of each trial."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal

@@ -4,6 +4,8 @@
 multipliers stops when all problems of the batch (lanes) are solved.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, NamedTuple
 
