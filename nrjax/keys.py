@@ -37,6 +37,11 @@ def trial_key(key: Array, trial: Array | int, round: Array | int = 0) -> Array:
         >>> keys.shape
         (1000,)
 
+    Args:
+        key: key of the study.
+        trial: number of the trial.
+        round: number of the mechanism, in trials with several.
+
     Raises:
         ValueError: `key` is not a key, or a number is not an integer in [0, 2^32). Traced numbers
             are taken modulo 2^32.

@@ -35,8 +35,12 @@ class Path(NamedTuple):
 
     `nrjax.scan_path` returns it.
 
-        >>> nrjax.Path._fields[:4]
-        ('time', 'release', 'hypothesis', 'utility')
+        >>> def score(release):
+        ...     return -jnp.abs(release - 120.0)
+        >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
+        >>> path = nrjax.scan_path(jax.random.key(0), interaction)
+        >>> bool(jnp.all(jnp.diff(path.epsilon) >= 0))  # epsilon grows step by step
+        True
 
     Attributes:
         time: time (noise level) of the step's release.

@@ -30,13 +30,16 @@ def static(**options: Any) -> Any:
     """Return a dataclass field that is part of the tree structure and not a leaf.
 
     The field's value must be hashable. Use `static` for functions, text, and numbers that serve as
-    an index or in Python's `if`. The options are passed to `dataclasses.field`.
+    an index or in Python's `if`.
 
         >>> class Power(nrjax.Pytree):
         ...     base: float
         ...     exponent: int = nrjax.static(default=2)
         >>> jax.tree.map(lambda leaf: leaf + 1, Power(3.0))
         Power(base=4.0, exponent=2)
+
+    Args:
+        options: arguments of `dataclasses.field`, such as `default`.
     """
     return dataclasses.field(metadata={"static": True}, **options)
 

@@ -62,6 +62,19 @@ def test_the_examples_of_modules_run(module):
         check_examples(value, name)
 
 
+@pytest.mark.parametrize("name", FLAT)
+def test_help_is_short_and_documents_every_field(name):
+    value, text = getattr(nrjax, name), inspect.getdoc(getattr(nrjax, name))
+    fields = getattr(value, "_fields", ())
+    if dataclasses.is_dataclass(value):
+        fields = [field.name for field in dataclasses.fields(value) if field.repr]
+    elif inspect.isfunction(value):
+        fields = inspect.signature(value).parameters
+    assert [field for field in fields if f"    {field}: " not in text] == []
+    if fields:  # JAX's ArrayLike would be written out
+        assert "Union[" not in str(inspect.signature(value))
+
+
 def test_the_front_page_runs():
     assert check_examples(nrjax, "nrjax")
 

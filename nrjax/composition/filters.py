@@ -39,7 +39,7 @@ class BudgetFilter(Ledger):
     """
 
     budget: Any = dataclasses.field(default=None, init=False)
-    precision: Any = static(default=None, init=False)
+    precision: Any = static(default=None, init=False, repr=False)
     _times: ClassVar[Mapping[type, Callable[[Any, Array, Array], Array]]] = {}
     """Functions that return the smallest time, by kind of request that can be rewound.
 
@@ -140,6 +140,7 @@ class ZCDPFilter(_ConcentratedFilter):
         approximation: the part of delta kept for the requests' own deltas, in [0, delta).
         conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))` as in the paper, or
             "renyi", a larger rho for the same epsilon (`conversions.epsilon_of_zcdp`).
+        budget: largest sum of costs, a rho; computed.
     """
 
     _cost_table = costs.ZCDP_COSTS
@@ -163,7 +164,13 @@ class UnifiedFilter(_ConcentratedFilter):
         >>> bool(ok), round(float(filter.remaining(state) / filter.budget), 4)
         (True, 0.5)
 
-    Attributes: the attributes of `ZCDPFilter`.
+    Attributes:
+        epsilon: epsilon of the whole guarantee, > 0.
+        delta: delta of the whole guarantee, in (0, 1).
+        approximation: the part of delta kept for the requests' own deltas, in [0, delta).
+        conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))` as in the paper, or
+            "renyi", a larger rho for the same epsilon (`conversions.epsilon_of_zcdp`).
+        budget: largest sum of costs, a rho; computed.
     """
 
     _cost_table = costs.UNIFIED_COSTS
@@ -192,6 +199,7 @@ class GaussianFilter(BudgetFilter):
     Attributes:
         epsilon: epsilon of the whole guarantee, > 0.
         delta: delta of the whole guarantee, in (0, 1).
+        budget: largest sum of costs, a `mu^2`; computed.
     """
 
     epsilon: ArrayLike
@@ -229,6 +237,7 @@ class ExPostFilter(BudgetFilter):
     Attributes:
         epsilon: epsilon of the whole guarantee, > 0.
         delta: delta of the whole guarantee, in [0, 1); rounded down to the default float dtype.
+        budget: largest sum of costs, an epsilon; computed.
     """
 
     epsilon: ArrayLike

@@ -61,6 +61,7 @@ class RenyiFilter(BudgetFilter):
             computed.
         epsilon: epsilon of the whole guarantee, > 0.
         delta: delta of the whole guarantee, in (0, 1).
+        budget: largest sum of costs, a Rényi divergence of order A; computed.
 
     Raises:
         ValueError: at this order the conversion alone costs more than epsilon.

@@ -38,7 +38,7 @@ class FirstLevelWarning(UserWarning):
     """A warning that many trials stopped at the first level, perhaps at too high a cost.
 
     >>> import warnings
-    >>> warnings.simplefilter("ignore", nrjax.FirstLevelWarning)  # if you meant it
+    >>> warnings.simplefilter("ignore", nrjax.FirstLevelWarning)  # for short grids
     """
 
 
