@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nrjax._format import representation
 from nrjax._numerics import row_blocks
 from nrjax.datasets._files import PathLike
 
@@ -75,7 +74,14 @@ class Dataset:
     feature_names: tuple[str, ...]
     remarks: tuple[str, ...] = ()
 
-    __repr__ = representation
+    @property
+    def summary(self) -> str:
+        """Two lines on your table: what was done, and what was taken from the data."""
+        return "\n".join(line for line in self.remarks if not line.startswith("Warning: "))
+
+    def __repr__(self) -> str:
+        size = f"{len(self.x):,} rows, {len(self.feature_names)} features"
+        return "\n".join([f"Dataset({self.name!r}, {self.task!r}, {size})", *self.remarks])
 
 
 def unit_l2_rows(x: np.ndarray) -> np.ndarray:

@@ -11,18 +11,15 @@ from jax.typing import ArrayLike
 
 from nrjax._validation import check
 from nrjax.erm.minimise import Minimum
-from nrjax.guarantees import LinearBoundary, PureGuarantee
-from nrjax.guarantees.boundaries import Boundary
-from nrjax.interaction import Interaction
-from nrjax.processes import Brownian, Laplace
+from nrjax.mechanism import Mechanism, brownian, laplace
 from nrjax.pytrees import Pytree, record, static
-from nrjax.sensitivities import Sensitivity
-from nrjax.types import NoiseProcess, Schedule, StoppingRule, Utility
+from nrjax.sensitivities import Noise, Sensitivity
+from nrjax.types import NoiseProcess
 
 U = TypeVar("U")
 
 
-class Problem(Pytree):
+class Problem(Pytree, abc.ABC):
     """A data set, its non-private optimum, and the public numbers that mechanisms need.
 
     Neighbouring data sets differ in one row (replacement). The number n of rows is public.
@@ -53,28 +50,8 @@ class Problem(Pytree):
     def released(self, noise: Noise) -> Released[Any]:
         """Return the private value with its sensitivity and utility, for one kind of noise.
 
-@record
-class Mechanism(NamedTuple):
-    """A private value with the noise process and the guarantee that fit its sensitivity.
-
-    `Released.mechanism` makes a mechanism. `interaction` adds the schedule, the utility and the
-    rule. To choose process and guarantee yourself, write `nrjax.Interaction` instead.
-
-    Attributes:
-        value: private value f(x), of the process's shape.
-        process: noise process.
-        guarantee: guarantee for this process and for the sensitivity of the value.
-    """
-
-    value: Any
-    process: Any
-    guarantee: Any
-
-    def on(self, schedule: Schedule) -> "Mechanism":
-        """Return the mechanism with its guarantee tightened for one schedule (`Guarantee.on`).
-
-        On a `Grid` a boundary is exact at the times of the grid, and has smaller epsilons. Use the
-        result in interactions with the same schedule only.
+        Args:
+            noise: "brownian" (or "gaussian") or "laplace".
         """
 
     def brownian(

@@ -5,10 +5,16 @@ from functools import partial
 from nrjax._lazy import submodule
 
 PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023")
-"""Names of the studies, in the order in which the command's help lists them."""
+"""Names of the papers' studies."""
+
+OWN_TABLE = "regression"
+"""Name of the study of your own table, which is no paper's."""
+
+STUDIES = (OWN_TABLE, *PAPERS)
+"""Names of all studies of the package, in the order of the command's help."""
 
 __getattr__ = partial(submodule, __name__)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *PAPERS})
+    return sorted({*globals(), *STUDIES})
