@@ -137,7 +137,7 @@ def _check_parts(interaction: Interaction) -> None:
         if part is not None or name != "guarantee":
             hint = ""
             if name == "utility" and callable(part):
-                hint = "Put the function into the method evaluate of a nrjax.Utility."
+                hint = "Write nrjax.utilities.FunctionUtility(score), or mechanism.until(score)."
             check(isinstance(part, kind), name, part, f"an instance of nrjax.{kind.__name__}", hint)
     process, utility = interaction.process, interaction.utility
     check_shape(f"shape of {type(process).__name__}", process.shape)
