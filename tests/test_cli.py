@@ -99,7 +99,7 @@ def test_an_interrupted_study_is_resumed_and_reported(tmp_path, capsys, monkeypa
     assert main(["resume", "out"]) == 0
     printed = capsys.readouterr().out
     (case,) = summary()["cases"]
-    for word in ("laplace", "median", "step", "trials/s", f"{case['epsilon']['q50']:.4g}"):
+    for word in ("laplace", "median", "step", "trials/s", f"{case['stopping_epsilon']['q50']:.4g}"):
         assert word in printed
     assert "80 of 80 trials" in printed
     assert "Results, summary.json, report.md and figures are in out" in printed
@@ -130,7 +130,7 @@ def test_a_custom_study_is_run_and_replaced_on_request_only(folder, capsys):
     assert summary() == before
     assert run("--miss", "0.5", "--seed", "1", "--overwrite") == 0
     assert summary()["seed"] == 1
-    assert summary()["cases"][0]["epsilon"] != before["cases"][0]["epsilon"]
+    assert summary()["cases"][0]["stopping_epsilon"] != before["cases"][0]["stopping_epsilon"]
 
 
 def test_a_custom_study_is_resumed_and_extended(folder, capsys, monkeypatch):
@@ -168,7 +168,7 @@ def test_a_custom_study_is_resumed_and_extended(folder, capsys, monkeypatch):
     assert "trials must be an integer, at least 130" in capsys.readouterr().err
     assert main(["resume", "../out", "--until-se", "9", "--most-trials", "2000"]) == 0
     assert summary("../out")["cases"][0]["trials"] == 1000
-    assert "standard error of every median epsilon at most 9" in capsys.readouterr().out
+    assert "standard error of every median stopping epsilon at most 9" in capsys.readouterr().out
     # Other data would be another study.
     (folder / "number.txt").write_text("3.5")
     assert main(["resume", "../out", "--trials", "1100"]) == 2

@@ -58,7 +58,7 @@ class _Resume(_OnFolder):
     trials: int | None = None
     """Total number of trials of each case. By default, the number of trials of the run."""
     until_se: float | None = None
-    """Add trials until the standard error of every median epsilon is at most this."""
+    """Add trials until the standard error of every median stopping epsilon is at most this."""
     most_trials: int | None = None
     """Largest number of trials with --until-se."""
     cluster: tyro.conf.OmitArgPrefixes[Cluster] = dataclasses.field(default_factory=Cluster)

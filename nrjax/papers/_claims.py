@@ -28,7 +28,7 @@ def humanise(name: str) -> str:
 
 
 class PairedDifference(NamedTuple):
-    """A difference between the median epsilons (or interquartile ranges) of two cases.
+    """A difference of the median stopping epsilons (or interquartile ranges) of two cases.
 
     As in strict JSON, None stands for a number that is infinite or undefined.
 

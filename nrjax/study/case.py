@@ -47,10 +47,11 @@ STOPPED = "stopped_"
 
 RESERVED_LABELS = (
     *("case", "trials", "goal", "stopped", "stopped_interval", "status", "met", "met_interval"),
-    *("shortfall", "epsilon", "epsilon_interval", "quartile_distance", "band", "resolution"),
-    *("stopped_epsilon", "step", "stopped_at_first_step", "privacy_loss", "seconds", "notion"),
+    *("shortfall", "epsilon", "stopping_epsilon", "stopping_epsilon_interval", "stopped_epsilon"),
+    *("quartile_distance", "band", "resolution", "step", "stopped_at_first_step"),
+    *("privacy_loss", "seconds", "notion"),
 )
-"""The keys of a case in summary.json, which the labels of a case may not use."""
+"""The keys of a case in summary.json, and `epsilon`, which the labels of a case may not use."""
 
 RESERVED_QUANTITIES = (*RESERVED, "stopped", "stopping_epsilon", "shortfall")
 """The names that the results of an interaction use, which quantities may not have."""

@@ -21,7 +21,7 @@ from nrjax.study.report import AT_FIRST_STEP
 from nrjax.study.statistics import Distribution
 
 _MAX_POINTS = 4000  # largest number of trials per case in a scatter plot
-_LABELLED_PERCENTS = (50, 90, 95)  # quantiles of epsilon to print below each case
+_LABELLED_PERCENTS = (50, 90, 95)  # quantiles of the stopping epsilon to print below each case
 _UNDEFINED = "\nno guarantee:\nε not defined"
 _ROW_TITLES = {"task": "{}", "data": "on {}", "neighbour": "({})"}
 """The labels of a case that choose its row of panels, with the format of each in titles."""
@@ -200,7 +200,7 @@ def epsilon_distribution(axes: Axes, frame: Frame, cases: Sequence[str]) -> None
         labels.append(f"{name}{promise}\n{quantiles}\n{ends}")
     plotting.name_positions(axes, labels)
     plotting.log_scale(axes, "y", limits)
-    axes.set_ylabel(plotting.EPSILON)
+    axes.set_ylabel(plotting.STOPPING_EPSILON)
     if not any_stopped:
         plotting.annotate_center(axes, "no trial stopped")
 
@@ -213,7 +213,7 @@ def epsilon_cdf(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     for case, epsilon in epsilons.items():
         distribution_plots.draw_steps(axes, epsilon, *_style_and_name(frame, case))
     fraction = "trials that stopped at ε or less (%)"
-    draw_function_axes(axes, xlabel=plotting.EPSILON, ylabel=fraction)
+    draw_function_axes(axes, xlabel=plotting.STOPPING_EPSILON, ylabel=fraction)
     axes.set_yticks([0, 25, 50, 75, 90, 95, 100])
     axes.tick_params(axis="y", labelsize="small")
     if not any(epsilon.finite > 0 for epsilon in epsilons.values()):
@@ -267,7 +267,7 @@ def epsilon_split(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
         axes.set_ylim(0, 1.08 * highest)
     else:
         plotting.annotate_center(axes, "no trial stopped")
-    axes.set_ylabel("mean ε of the trials that stopped (nat)")
+    axes.set_ylabel(plotting.MEAN_EPSILON)
     plotting.draw_grid(axes, "y")
 
 
@@ -279,7 +279,7 @@ def paired_differences(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
         case: compare_cases(frame, case, kept[0], "stopping_epsilon").difference
         for case in kept[1:]
     }
-    label = "difference of ε per trial (nat)"
+    label = "difference of stopping ε per trial (nat)"
     if differences:
         first = _style_and_name(frame, kept[0])[1]
         label += f"\nbelow 0: less than {first} paid in the same trial"
@@ -302,8 +302,8 @@ def loss_against_stated(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     for case in cases:
         if not frame.keeps_trials(case) or not _has_loss(frame, case):
             continue
-        columns = [frame.values(case, name) for name in ("mechanism_epsilon", "privacy_loss")]
-        pairs = np.stack([values for values in columns if values is not None])
+        names = "mechanism_epsilon", "privacy_loss"
+        pairs = np.stack([frame.values(case, name) for name in names])
         pairs = pairs[:, np.isfinite(pairs).all(axis=0)][:, :_MAX_POINTS]
         highest, (style, name) = pairs[0].max(initial=highest), _style_and_name(frame, case)
         points: Any = {"linestyle": "none", "marker": style.marker, "color": style.line}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Hashable, Iterator, KeysView, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import xarray
 
 EPSILONS = ("epsilon", "mechanism_epsilon", "test_epsilon", "stopping_epsilon")
-"""The quantities that exist only if an interaction has a guarantee."""
+"""The quantities that are NaN, and have no distribution, if an interaction has no guarantee."""
 
 QUARTILES = (0.25, 0.5, 0.75)
 """The quantiles of which `Frame.resampled` returns bootstrap resamples."""
@@ -30,7 +30,8 @@ QUARTILES = (0.25, 0.5, 0.75)
 _DERIVED_ATTRIBUTES = {
     "stopped": {},
     "stopping_epsilon": {
-        "long_name": "total ex-post epsilon, infinite where a trial did not stop",
+        "long_name": "total ex-post epsilon: infinite if the trial did not stop, NaN if it stopped "
+        "without a guarantee",
         "units": "nat",
     },
     "shortfall": {"long_name": "utility that a stopped trial lacks to the goal"},
@@ -139,19 +140,6 @@ class Frame(abc.ABC):
         """Return the seconds spent on a case (`compile`, `run`, `curves`), or None if unknown."""
         return None
 
-    def _has(self, case: str, quantity: str, pass_: str, available: Iterable[Any]) -> bool:
-        """Return whether a quantity exists.
-
-        The result is False only for an epsilon without a guarantee. Any other quantity that does
-        not exist raises KeyError.
-        """
-        names = sorted(map(str, available))
-        is_epsilon = str(quantity).removeprefix(STOPPED) in EPSILONS
-        if is_epsilon and is_outcome(self.cases[case], pass_) and "stopping_epsilon" not in names:
-            return False
-        check_known("quantity", quantity, names)
-        return True
-
     def goal(self, case: str) -> float | None:
         """Return the utility that the trials of a case should reach, or None without a goal."""
         check_known("case", case, self.cases)
@@ -182,16 +170,20 @@ class Frame(abc.ABC):
             ValueError: the quantity is not one number per trial.
         """
         expected, hint = "one number per trial", f"levels({case!r}, ...) has all its distributions."
-        if not self.keeps_trials(case, pass_):
+        keeps_trials = self.keeps_trials(case, pass_)
+        is_epsilon = str(quantity).removeprefix(STOPPED) in EPSILONS
+        is_epsilon &= is_outcome(self.cases[case], pass_)
+        if not keeps_trials:
             histograms = self._histograms(case, pass_)
-            if not self._has(case, quantity, pass_, histograms):
+            if is_epsilon and "stopping_epsilon" not in histograms:
                 return None
+            check_known("quantity", quantity, sorted(histograms))
             check(histograms[quantity].dim is None, "quantity", quantity, expected, hint)
             return histograms[quantity].at()
 
         def sample() -> Sample | None:
             values = self.values(case, quantity, pass_)
-            if values is None:
+            if is_epsilon and _without_guarantee(self.arrays(case)):
                 return None
             check(values.ndim == 1, "quantity", quantity, expected, hint)
             return Sample(values[~np.isnan(values)])
@@ -207,11 +199,11 @@ class Frame(abc.ABC):
 
     def values(
         self, case: str, quantity: str = "stopping_epsilon", pass_: str = "outcome"
-    ) -> np.ndarray | None:
+    ) -> np.ndarray:
         """Return the values of a quantity, one per trial, as an array of shape (trials, ...).
 
         Arguments are as for `distribution`. With the prefix `stopped_`, the array has one row per
-        trial that stopped. The result is None for an epsilon of a case without a guarantee.
+        trial that stopped.
 
         Raises:
             KeyError: there is no such case, pass or quantity.
@@ -223,18 +215,16 @@ class Frame(abc.ABC):
         arrays.pop(pass_of(self.cases, case, pass_).axis)
         stopped = str(quantity).startswith(STOPPED) and is_outcome(self.cases[case], pass_)
         name = quantity.removeprefix(STOPPED) if stopped else quantity
-        if not self._has(case, name, pass_, arrays):
-            return None
+        check_known("quantity", name, sorted(arrays))
         return arrays[name][arrays["stopped"]] if stopped else arrays[name]
 
     def levels(self, case: str, quantity: str, pass_: str = "curve") -> list[Distribution]:
         """Return one distribution per level of a quantity that has an axis, such as in a curve."""
         if self.keeps_trials(case, pass_):
             values = self.values(case, quantity, pass_)
-            assert values is not None
             return [Sample(column[~np.isnan(column)]) for column in values.T]
         histograms = self._histograms(case, pass_)
-        self._has(case, quantity, pass_, histograms)
+        check_known("quantity", quantity, sorted(histograms))
         histogram = histograms[quantity]
         return [histogram.at(level) for level in range(len(histogram.moments))]
 
@@ -285,20 +275,26 @@ def with_derived(
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a pass, and variables computed from the fields of an outcome.
 
-    The added variables are `stopped`, `stopping_epsilon` if there is a guarantee, and `shortfall`
-    if there is a goal.
+    The added variables are `stopped`, `stopping_epsilon` (infinite if the trial did not stop, NaN
+    if it stopped without a guarantee) and, if there is a goal, `shortfall`.
     """
     arrays = dict(arrays)
     if case.passes[pass_].axis != "trial" or not is_outcome(case, pass_):
         return arrays
     goal = case.attributes.get("goal")
     derived = derived_columns(arrays, np.nan if goal is None else goal, np)
-    arrays["stopped"] = arrays["status"] == Status.STOPPED
-    if not np.isnan(arrays["epsilon"]).all():
-        arrays["stopping_epsilon"] = derived["stopping_epsilon"]
+    arrays["stopped"] = stopped = derived["stopped"]
+    arrays["stopping_epsilon"] = derived["stopping_epsilon"]
+    if _without_guarantee(arrays):
+        arrays["stopping_epsilon"] = np.where(stopped, arrays["epsilon"], np.inf)
     if goal is not None:
         arrays["shortfall"] = derived["shortfall"]
     return arrays
+
+
+def _without_guarantee(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Return whether every epsilon of the outcomes of an interaction is NaN."""
+    return bool(np.isnan(arrays["epsilon"]).all())
 
 
 def dataset(case: StoredCase, pass_: str, arrays: Mapping[str, np.ndarray]) -> xarray.Dataset:

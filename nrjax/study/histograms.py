@@ -25,10 +25,10 @@ from nrjax.study.statistics import Distribution
 from nrjax.study.store import Store
 
 EPSILON_BINS = LogBins(-30, 20, 12)
-"""The bins of total epsilons, of relative width at most 2^-12."""
+"""The bins of stopping epsilons, of relative width at most 2^-12."""
 
 _POSITIVE, _SIGNED = LogBins(-30, 20, 7), LogBins(-30, 20, 7, signed=True)
-"""The bins of real numbers other than total epsilons, of relative width at most 2^-7."""
+"""The bins of real numbers other than stopping epsilons, of relative width at most 2^-7."""
 
 _WHOLE_DIGITS = 12
 """The base-2 logarithm of the limit below which every whole number has a separate bin."""

@@ -25,10 +25,10 @@ class RunOptions:
         chunk: Number of trials per file; by default, files are written every few seconds.
         keep: `trials` stores every trial. `summary` stores histograms and moments, so
             that a study of any size takes megabytes.
-        until_se: Add trials until the standard error of every case's median epsilon is at most
-            this, in units of epsilon. It is checked after 1000, 2000, 4000, ... trials, but not
-            before --trials are done. With --keep summary it must be at least the width
-            of the histogram's bins.
+        until_se: Add trials until the standard error of every case's median stopping epsilon is at
+            most this, in units of epsilon. It is checked after 1000, 2000, 4000, ... trials, but
+            not before --trials are done. With --keep summary it must be at least the width of the
+            histogram's bins.
         most_trials: Largest number of trials with --until-se; by default 1,024,000, or
             1,024,000,000 with --keep summary.
     """

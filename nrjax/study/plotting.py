@@ -17,6 +17,8 @@ from nrjax.study.rendering import ShownFigure
 from nrjax.study.statistics import Distribution
 
 EPSILON = "ex-post ε (nat)"
+STOPPING_EPSILON = "stopping ε (nat)"
+MEAN_EPSILON = "mean ε of the trials that stopped (nat)"
 _MAX_MARKERS = 12  # about the largest number of markers on a curve
 _INNER_QUANTILES = (0.05, 0.95)  # quantiles that a linear axis must include
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

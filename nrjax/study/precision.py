@@ -1,4 +1,4 @@
-"""The standard errors of median epsilons, and the number of trials to reach a given one.
+"""The standard errors of median stopping epsilons, and the number of trials to reach a given one.
 
 A run with `until_se` evaluates its precision only at interim counts of trials: 1000, 2000, 4000 and
 so on. The final number of trials therefore does not depend on chunks, devices, processes or
@@ -91,7 +91,7 @@ def most_trials(settings: Any) -> int:
 
 
 class Median(NamedTuple):
-    """The median epsilon of a case, with its standard error.
+    """The median stopping epsilon of a case, with its standard error.
 
     Attributes:
         case: name of the case.
@@ -136,7 +136,7 @@ def median_error(epsilon: Distribution) -> float:
 
 
 def medians(results: Frame) -> list[Median]:
-    """Return the median epsilon of every case that is an interaction."""
+    """Return the median stopping epsilon of every case that is an interaction."""
     found = []
     for name in results:
         if results.statuses(name) is None:
@@ -193,8 +193,8 @@ def remarks(results: Frame) -> list[str]:
         worst = max(finite, key=lambda median: median.error)
         reached = worst.error <= target
         lines.append(
-            f"Asked for: standard error of every median epsilon at most {target:g}, a 95 % "
-            f"interval no wider than {_TWICE_NORMAL:g} times that; "
+            f"Asked for: standard error of every median stopping epsilon at most {target:g}, a "
+            f"95 % interval no wider than {_TWICE_NORMAL:g} times that; "
             f"{'reached' if reached else 'Warning: not reached'} with {results.trials:,} trials, "
             f"the largest is {worst.error:.3g} ({worst.case})."
         )
@@ -214,8 +214,8 @@ def remarks(results: Frame) -> list[str]:
     if single:
         lines.append(
             "The 95 % interval of the median is a single value, or within one bin, in "
-            f"{_names(single)}: where epsilon takes few values, such as those of a grid's levels, "
-            "the error does not allow for the distance of these values."
+            f"{_names(single)}: where the stopping epsilon takes few values, such as those of a "
+            "grid's levels, the error does not allow for the distance of these values."
         )
     unpaid = [median for median in known if median.value is None]
     if unpaid:
@@ -226,8 +226,8 @@ def remarks(results: Frame) -> list[str]:
     infinite = [m for m in known if m.value is not None and math.isnan(m.error)]
     if infinite:
         lines.append(
-            f"The standard error does not apply to {_names(infinite)}: the median epsilon is "
-            "infinite, as most trials did not stop."
+            f"The standard error does not apply to {_names(infinite)}: the median stopping epsilon "
+            "is infinite, as most trials did not stop."
         )
     return lines
 

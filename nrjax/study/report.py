@@ -29,7 +29,8 @@ EPSILONS = ("median", "95 % interval", "quartiles", "q90", "q95")
 """The headings of the columns whose cells `epsilons` returns."""
 
 _HOW_TO_READ = (
-    "The stopping epsilon is the total ex-post epsilon, infinite for a trial that did not stop. "
+    "The stopping epsilon is the ex-post epsilon paid in total, infinite for a trial that did not "
+    "stop. "
     "The interval after its median is the exact 95 % one; q90 and q95 are exceeded in at most 10 "
     "and 5 % of all trials. Step: the median number of the last step, from 0."
 )
@@ -50,13 +51,15 @@ def summarise(
       `met_interval`. Only with a goal.
     * `shortfall`: `share` is the fraction of the stopped trials whose utility is below the goal;
       `mean`, `q50`, `q95` and `max` are the utility that they lack. Only with a goal.
-    * `epsilon`: mean and quantiles of the stopping epsilon, which is infinite for a trial that did
-      not stop. Quantiles are order statistics. Null without a guarantee.
-    * `epsilon_interval`: 95 % interval of each number of `epsilon`.
+    * `stopping_epsilon`: mean and quantiles over all trials of the epsilon that was paid, which
+      counts as infinite for a trial that did not stop. Quantiles are order statistics. Null without
+      a guarantee.
+    * `stopping_epsilon_interval`: 95 % interval of each number of `stopping_epsilon`.
     * `quartile_distance`: interquartile range of the stopping epsilon, with a 95 % interval.
     * `band`: half the width of the 95 % band of the stopping epsilon's distribution function.
-    * `resolution`: relative width of the histogram bins of epsilon; 0 if trials were kept.
-    * `stopped_epsilon`: mean and quantiles of epsilon over the trials that stopped.
+    * `resolution`: relative width of the histogram bins of the stopping epsilon; 0 if trials were
+      kept.
+    * `stopped_epsilon`: the statistics of `stopping_epsilon` over the trials that stopped.
     * `step`: mean and median of the number of the last step.
     * `stopped_at_first_step`: fraction of the trials that stopped at step 0. If it is large, a
       lower first level of the schedule may be enough.
@@ -170,8 +173,8 @@ def interquartile_range(values: Distribution) -> dict[str, Any]:
 
 
 _EPSILON_STATISTICS: dict[str, Callable[[Distribution], Any]] = {
-    "epsilon": statistics,
-    "epsilon_interval": intervals,
+    "stopping_epsilon": statistics,
+    "stopping_epsilon_interval": intervals,
     "quartile_distance": interquartile_range,
     "band": lambda epsilon: epsilon.band(),
     "resolution": lambda epsilon: epsilon.resolution,
@@ -236,7 +239,7 @@ def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
 
 def epsilons(case: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a case's cells of the columns `EPSILONS`: quantiles of the stopping epsilon."""
-    epsilon, ends = case.get("epsilon"), case.get("epsilon_interval")
+    epsilon, ends = case.get("stopping_epsilon"), case.get("stopping_epsilon_interval")
     if epsilon is None or ends is None:
         return ("-",) * len(EPSILONS)
     return (
@@ -291,9 +294,9 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
     """Return warnings about infinite medians, and about many stops at the first level."""
     lines = []
     for case in summary["cases"]:
-        if case.get("epsilon") is None:
+        if case.get("stopping_epsilon") is None:
             continue
-        if case["epsilon"]["q50"] is None:
+        if case["stopping_epsilon"]["q50"] is None:
             lines.append(
                 f"Warning: {share(case['stopped'])} of the trials of {case['case']} stopped; the "
                 "others count as infinite, and so does the median."

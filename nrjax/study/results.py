@@ -120,11 +120,11 @@ class Results(_Reported):
     """The results of a finished run, read from its folder.
 
     `results["brownian"]` is an `xarray.Dataset` of the outcomes of the case "brownian", with the
-    axis `trial`. It includes `stopped`, `stopping_epsilon` (infinite if the trial did not stop)
-    and, with a goal, `shortfall`. `results["brownian/utility"]` is the curve "utility" of that
-    case. If only summaries were kept, a dataset holds counts and moments in place of trials. The
-    method `distribution` works in both cases. Use `nrjax.Outcomes` for trials that were not run by
-    a study.
+    axis `trial`. It includes `stopped`, `stopping_epsilon` (infinite if the trial did not stop, NaN
+    if it stopped without a guarantee) and, with a goal, `shortfall`. `results["brownian/utility"]`
+    is the curve "utility" of that case. If only summaries were kept, a dataset holds counts and
+    moments in place of trials. The method `distribution` works in both cases. Use `nrjax.Outcomes`
+    for trials that were not run by a study.
 
     If trials are added to the folder later, open the results again to read them.
 

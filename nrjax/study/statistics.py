@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from nrjax._validation import check, check_probability
+from nrjax._validation import check
 
 _SAFE = 1 - 1e-6
 """The factor of a tail probability that allows for rounding in `betainc`."""
@@ -189,7 +189,7 @@ class Distribution:
         Raises:
             ValueError: `q` is outside of [0, 1].
         """
-        fractions = _fractions(q)
+        fractions = _fractions("q", q)
         if fractions.ndim:
             values = [self.quantile(fraction) for fraction in fractions.flat]
             return np.array(values).reshape(fractions.shape)
@@ -209,9 +209,9 @@ class Distribution:
         Raises:
             ValueError: `q` is outside of [0, 1], or `level` of (0, 1).
         """
-        fractions = _fractions(q)
+        fractions = _fractions("q", q)
         check(fractions.ndim == 0, "q", q, "one fraction from 0 to 1")
-        check_probability("level", level)
+        _check_level(level)
         low, high = rank_interval(self.trials, float(fractions), level)
         return (
             self.order_statistic(low)[0] if low >= 1 else -np.inf,
@@ -222,6 +222,7 @@ class Distribution:
         """Return Student's interval of the mean, or NaN if the mean or its error is infinite."""
         from scipy.special import stdtrit  # slow to import
 
+        _check_level(level)
         if self.trials < 2 or not np.isfinite(self.mean):
             return np.nan, np.nan
         half = float(stdtrit(self.trials - 1, (1 + level) / 2)) * self.standard_error
@@ -241,6 +242,7 @@ class Distribution:
 
         If `x` lies within a bin, the interval allows for all values of the bin on either side.
         """
+        _check_level(level)
         low, high = binomial_interval(int(self.count_above(x)), self.trials, level)
         lower, upper, _ = self._bins
         place = int(np.searchsorted(upper, x))
@@ -250,6 +252,7 @@ class Distribution:
 
     def band(self, level: float = 0.95) -> float:
         """Return half the width of the confidence band around the whole distribution function."""
+        _check_level(level)
         return band_width(self.trials, level)
 
     def below(self, x: Any) -> np.ndarray:
@@ -330,13 +333,20 @@ def _array(values: Any) -> np.ndarray:
         return np.asarray(None)
 
 
-def _fractions(q: Any) -> np.ndarray:
-    """Return `q` as an array, or raise ValueError if it has numbers outside of [0, 1]."""
-    array, hint = _array(q), ""
+def _fractions(name: str, value: Any) -> np.ndarray:
+    """Return `value` as an array, or raise ValueError if it has numbers outside of [0, 1]."""
+    array, hint = _array(value), ""
     if array.dtype.kind in "iuf":
         if np.all((array >= 0) & (array <= 1)):
             return array
         if np.all((array >= 0) & (array <= 100)):
-            hint = f"For percentages type quantile({np.round(array / 100, 9).tolist()})."
-    check(False, "q", q, "a fraction from 0 to 1, or an array of fractions", hint)
+            hint = f"For percentages type {np.round(array / 100, 9).tolist()}."
+    check(False, name, value, "a fraction from 0 to 1, or an array of fractions", hint)
     return array
+
+
+def _check_level(level: Any) -> None:
+    """Raise ValueError if `level` is not one fraction strictly between 0 and 1."""
+    fraction = _fractions("level", level)
+    within = fraction.ndim == 0 and 0 < fraction < 1
+    check(within, "level", level, "a fraction strictly between 0 and 1")

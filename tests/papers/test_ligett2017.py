@@ -329,7 +329,7 @@ def test_the_papers_risk_factors(tmp_path):
     chosen = ligett2017.Settings(task=("ridge",), method=methods, alpha=alphas, **options)
     results = run(ligett2017.study(chosen), tmp_path, trials=80)
     factors = {
-        (case["method"], case["alpha"]): math.exp(case["epsilon"]["mean"])
+        (case["method"], case["alpha"]): math.exp(case["stopping_epsilon"]["mean"])
         for case in summary_of(results)["cases"]
     }
     for alpha, printed in zip(alphas, (10.0, 4.65), strict=True):

@@ -56,7 +56,7 @@ def test_the_summary_has_moments_of_the_trials_in_the_store(summary, finished):
         known |= {"trials": TRIALS, "items": 30, "total": int(COUNTS.sum()), "currency": "rho"}
         known |= {"alpha": 0.1, "epsilon": 1.0, "delta": 1e-6, "selection": 0.02, "levels": 50}
         assert case.items() >= known.items()
-        assert not {"task", "stopped", "status", "epsilon_interval"} & set(case)
+        assert not {"task", "stopped", "status", "stopping_epsilon_interval"} & set(case)
         arrays = finished.arrays(name)
         returned = arrays["returned"].astype(float)
         share = arrays["precise"] / returned

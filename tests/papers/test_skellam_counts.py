@@ -70,7 +70,7 @@ def test_the_summary_has_realised_losses(finished):
         assert case["stopped"] > 0.9
         deltas = {"brownian": 0.001, "laplace": 0.0, "discrete_laplace": 0.0}
         assert case.get("delta") == deltas.get(case["mechanism"])
-        assert (case["epsilon"] is None) == (case["mechanism"] == "skellam")
+        assert (case["stopping_epsilon"] is None) == (case["mechanism"] == "skellam")
         loss, realised = np.sort(losses_of(finished, name)), summary["realised"][name]
         assert realised["q99"]["value"] == loss[int(0.99 * TRIALS) - 1]
         assert realised["mean"]["value"] == pytest.approx(loss.mean())
@@ -185,9 +185,9 @@ def test_the_report_has_stated_epsilons_and_realised_losses(finished):
     report = finished.table()
     rows = {row[0]: dict(zip(report.headings, row, strict=True)) for row in report.rows}
     assert len(rows) == 8
-    stated = ("epsilon", "eps. q90", "eps. q95")
+    stated = ("stopping epsilon", "q90", "q95")
     for neighbour in ("replace", "remove"):
-        assert rows[f"skellam {neighbour}"]["epsilon"] == "none"
+        assert rows[f"skellam {neighbour}"]["stopping epsilon"] == "none"
         paid = [float(rows[f"brownian {neighbour}"][one]) for one in stated]
         assert 0 < paid[0] <= paid[1] <= paid[2]
     loss = np.sort(losses_of(finished, "counts-brownian-remove"))
@@ -199,7 +199,7 @@ def test_the_report_has_stated_epsilons_and_realised_losses(finished):
     assert "one of the rows of 'b' is missing" in remarks
     assert "no published guarantee" in remarks
     assert "discrete Laplace noise (whole numbers)" in remarks
-    assert "lost more in 0 % of the trials" in remarks
+    assert "exceeded in 0 % of the trials" in remarks
     assert "show no quantile" not in remarks
     (sentence,) = (remark for remark in report.remarks if remark.startswith("skellam replace: "))
     assert re.search(r", 1 - 0.001 \S+ \(\S+ to inf\)", sentence)  # 0.999^2000 is above 2.5 %

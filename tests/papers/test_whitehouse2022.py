@@ -111,8 +111,8 @@ def test_every_mechanism_and_test_is_a_case(ridge):
         below = outcome["utility"].values[stopped] < goal
         assert case["test"] != "public" or not below.any()
         assert case["met"] == np.sum(~below) / 60
-        low, high = case["epsilon_interval"]["q50"]
-        assert low <= case["epsilon"]["q50"] <= high
+        low, high = case["stopping_epsilon_interval"]["q50"]
+        assert low <= case["stopping_epsilon"]["q50"] <= high
         if case["test"] != "public":
             radius = 1 / np.sqrt(case["regularisation"])
             assert case["utility_sensitivity"] == pytest.approx((radius + 1) ** 2 / 4000, rel=1e-3)
@@ -203,7 +203,7 @@ def test_only_the_papers_data_can_be_unlike_the_paper():
 
 def test_a_warning_comes_with_the_options_to_change(logistic):
     summary = summary_of(logistic)
-    summary["cases"][0]["epsilon"]["q50"] = None
+    summary["cases"][0]["stopping_epsilon"]["q50"] = None
     remarks = "\n".join(logistic.reporting.report(logistic, summary).remarks)
     assert "so does the median" in remarks
     assert "--target-loss sets the target" in remarks

@@ -185,10 +185,10 @@ def test_the_summary_keeps_the_contract(whole):
         assert sum(case["status"].values()) == case["trials"] == TRIALS
         assert case["stopped"] == case["status"].get("STOPPED", 0) / TRIALS
         assert case["step"]["q50"] >= 0
-        if case["epsilon"] is not None:
-            assert set(case["epsilon"]) == set(case["stopped_epsilon"]) == percents
+        if case["stopping_epsilon"] is not None:
+            assert set(case["stopping_epsilon"]) == set(case["stopped_epsilon"]) == percents
             median = whole.distribution(name).quantile(0.5)
-            assert case["epsilon"]["q50"] == (median if np.isfinite(median) else None)
+            assert case["stopping_epsilon"]["q50"] == (median if np.isfinite(median) else None)
 
 
 def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):

@@ -1,6 +1,7 @@
 """Intervals hold with the stated probability, for every law, and infinity is a value."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -238,9 +239,9 @@ def test_groups_of_trials_are_resampled_as_trials_are(monkeypatch):
 @pytest.mark.parametrize(
     ("q", "message"),
     [
-        (95, r"q must be a fraction from 0 to 1.*For percentages type quantile\(0\.95\)"),
-        (99.9, r"quantile\(0\.999\)"),
-        ([5, 50, 95], r"quantile\(\[0\.05, 0\.5, 0\.95\]\)"),
+        (95, r"q must be a fraction from 0 to 1.*\(got 95\)\. For percentages type 0\.95\.$"),
+        (99.9, r"type 0\.999\.$"),
+        ([5, 50, 95], r"type \[0\.05, 0\.5, 0\.95\]\.$"),
         (200, r"must be a fraction from 0 to 1, or an array of fractions \(got 200\)\.$"),
         *((one, "must be a fraction") for one in (-0.1, np.nan, "50", None, [[0.5], [1, 2]], True)),
     ],
@@ -252,9 +253,20 @@ def test_quantiles_are_of_fractions(q, message):
             call(q)
     assert (sample.quantile(0), sample.quantile(1), sample.quantile(0.9)) == (1, 100, 90)
     np.testing.assert_array_equal(sample.quantile([[0.05, 0.5], [0.9, 1]]), [[5, 50], [90, 100]])
-    for wrong in ([0.5], 0.5), (0.5, 1.0):
-        with pytest.raises(ValueError, match="must be"):
-            sample.quantile_interval(*wrong)
+    with pytest.raises(ValueError, match="q must be one fraction"):
+        sample.quantile_interval([0.5])
+
+
+@pytest.mark.parametrize(
+    ("level", "message"),
+    [(95, r"type 0\.95\.$"), (1.0, "strictly between"), (0, "strictly"), (-1, "level must be")],
+)
+def test_levels_are_fractions(level, message):
+    sample = Sample(np.arange(1, 101.0))
+    calls = sample.quantile_interval, sample.fraction_above_interval
+    for call in (*(partial(each, 0.5) for each in calls), sample.mean_interval, sample.band):
+        with pytest.raises(ValueError, match=message):
+            call(level)
 
 
 @pytest.mark.parametrize("values", ["abc", None, [1, 2, "3"], [[1], [1, 2]], [1, None], [1j]])

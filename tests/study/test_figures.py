@@ -28,7 +28,7 @@ from tests.invented import bands, check_margin, check_margin_sees, ends_of, inve
 from tests.problems import scalar
 from tests.study import cheap
 
-EPSILON = "ex-post ε (nat)"
+EPSILON = "stopping ε (nat)"
 AXES = {  # labels of each figure's axes; the last two figures need the trials themselves
     "epsilon_distribution": ("", EPSILON),
     "epsilon_cdf": (EPSILON, "trials that stopped at ε or less (%)"),

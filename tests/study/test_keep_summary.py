@@ -144,17 +144,17 @@ def test_times_are_told_by_part(results):
 
 def assert_epsilon_within_resolution(one, two):
     """Check that summaries round epsilons up, by at most the stated resolution."""
-    if not isinstance(one.get("epsilon"), dict):  # of rogers2023 it is the budget
+    if one.get("stopping_epsilon") is None:
         return
-    for name in ("epsilon", "stopped_epsilon"):
+    for name in ("stopping_epsilon", "stopped_epsilon"):
         for quantile in ("q05", "q25", "q50", "q75", "q90", "q95"):
             right, found = one[name][quantile], two[name][quantile]
             if right is None:
                 assert found is None
             else:
                 assert right <= found <= right * (1 + two["resolution"])
-    for name, (low, high) in one["epsilon_interval"].items():
-        ends = two["epsilon_interval"][name]
+    for name, (low, high) in one["stopping_epsilon_interval"].items():
+        ends = two["stopping_epsilon_interval"][name]
         if None in (low, high, *ends):
             assert ends[1] is None or high is not None
         elif name == "mean":
@@ -176,7 +176,7 @@ def test_summaries_from_either(results):
     assert tested["shortfall"] == pytest.approx(found[1][0]["shortfall"], rel=0.01)
     # Thresholds of each step are no goal; a session has no epsilon.
     assert not {"goal", "met", "shortfall"} & set(free)
-    assert free["epsilon"] is None
+    assert free["stopping_epsilon"] is None
     assert set(walk) == {"case", "trials", "seconds"}
     for keep in KEEP:
         assert results[keep].distribution("free") is None

@@ -112,7 +112,7 @@ def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
     results = run(tmp_path / "out", "uniform", "rarely-stops", "few-values", "no-guarantee")
     assert results.trials == run(tmp_path / "alone", "uniform").trials
     said = " ".join(precision.remarks(results))
-    assert "does not apply to rarely-stops: the median epsilon is infinite" in said
+    assert "does not apply to rarely-stops: the median stopping epsilon is infinite" in said
     assert "does not apply to no-guarantee: no guarantee" in said
     assert "single value, or within one bin, in few-values:" in said
     assert "finer than the histogram" not in said

@@ -56,7 +56,8 @@ def test_the_contract(tmp_path):
     assert summary["settings"] == {"trials": 8}
     (case,) = summary["cases"]
     assert list(case)[:2] == ["task", "case"]
-    names = ("epsilon", "stopped_epsilon", "privacy_loss", "epsilon_interval", "shortfall")
+    epsilons = ("stopping_epsilon", "stopping_epsilon_interval", "stopped_epsilon")
+    names = (*epsilons, "privacy_loss", "shortfall")
     blocks = {name: case.pop(name) for name in (*names, "stopped_interval", "met_interval")}
     assert case == {
         **LABELS,
@@ -75,11 +76,11 @@ def test_the_contract(tmp_path):
     }
     # All in order: 0.25 0.5 0.5 0.75 1 2 inf inf. The two that did not stop cost 4 and 8 so far.
     expected = [None, 0.25, 0.5, 0.75, 2.0, None, None]
-    assert blocks["epsilon"] == dict(zip(KEYS, expected, strict=True))
+    assert blocks["stopping_epsilon"] == dict(zip(KEYS, expected, strict=True))
     # P(B < 1) = 1/256 is at most 2.5 %, P(B < 2) = 9/256 is not; B is Binomial(8, 1/2).
-    assert blocks["epsilon_interval"]["q50"] == [0.25, None]
-    assert blocks["epsilon_interval"]["mean"] == [None, None]
-    assert blocks["epsilon_interval"]["q05"][0] is None
+    assert blocks["stopping_epsilon_interval"]["q50"] == [0.25, None]
+    assert blocks["stopping_epsilon_interval"]["mean"] == [None, None]
+    assert blocks["stopping_epsilon_interval"]["q05"][0] is None
     assert blocks["stopped_interval"] == pytest.approx([0.3491, 0.9681], abs=5e-5)
     assert blocks["met_interval"] == pytest.approx([0.0852, 0.7551], abs=5e-5)
     # Three trials stopped below the goal, by 0.09, 0.34 and 0.84.
@@ -97,24 +98,38 @@ def test_without_a_guarantee_a_stop_or_a_goal(tmp_path):
     others = (nan, [1, 2], [S, S], nan, good), (two, [1, 2], [E, E], two, good)
     cases = results_of(tmp_path / "goal", *others, plain).summary()["cases"]
     no_guarantee, no_stop, all_stop = cases
-    assert no_guarantee["epsilon"] is no_guarantee["stopped_epsilon"] is None
+    assert no_guarantee["stopping_epsilon"] is no_guarantee["stopped_epsilon"] is None
     assert no_guarantee["privacy_loss"] is None
     assert no_guarantee["stopped"] == no_guarantee["met"] == 1.0
-    assert no_stop["epsilon"] == no_stop["stopped_epsilon"] == dict.fromkeys(KEYS)
+    assert no_stop["stopping_epsilon"] == no_stop["stopped_epsilon"] == dict.fromkeys(KEYS)
     assert no_stop["stopped"] == no_stop["met"] == 0.0
     nothing = dict.fromkeys(("share", "mean", "q50", "q95", "max"))
     assert no_stop["shortfall"] == nothing
     assert all_stop["shortfall"] == nothing | {"share": 0.0}
-    assert all_stop["epsilon"] == all_stop["stopped_epsilon"]
-    assert all_stop["epsilon"]["mean"] == 3.5
+    assert all_stop["stopping_epsilon"] == all_stop["stopped_epsilon"]
+    assert all_stop["stopping_epsilon"]["mean"] == 3.5
     results = results_of(tmp_path / "none", plain, labels={"task": "logistic"})
     assert not {"met", "shortfall", "goal"} & set(results.summary()["cases"][0])
 
 
-def test_a_nan_epsilon_among_numbers_counts_as_infinite(tmp_path):
-    outcome = ([1.0, np.nan, 2.0], [1, 1, 1], [S, S, E], [0, 0, 0], [0, 0, 0])
-    epsilon = results_of(tmp_path, outcome)["case0"]["stopping_epsilon"]
-    np.testing.assert_array_equal(epsilon, [1.0, np.inf, np.inf])
+@pytest.mark.parametrize(
+    ("epsilon", "stopping_epsilon"),
+    [
+        ([1.0, 3.0, 2.0], [1.0, 3.0, np.inf]),
+        ([np.nan] * 3, [np.nan, np.nan, np.inf]),  # no guarantee
+        ([1.0, np.nan, 2.0], [1.0, np.inf, np.inf]),  # an unknown cost among known ones
+    ],
+)
+def test_stored_trials_have_a_stopping_epsilon(tmp_path, epsilon, stopping_epsilon):
+    outcome = (epsilon, [1, 1, 1], [S, S, E], [0, 0, 0], [0, 0, 0])
+    results = results_of(tmp_path, outcome)
+    np.testing.assert_array_equal(results["case0"]["stopping_epsilon"], stopping_epsilon)
+    np.testing.assert_array_equal(results.values("case0"), stopping_epsilon)
+    assert results["case0"]["stopping_epsilon"].dtype == "float32"
+    distributions = [
+        results.distribution("case0", name) for name in ("stopping_epsilon", "epsilon")
+    ]
+    assert [values is None for values in distributions] == [np.isnan(stopping_epsilon).any()] * 2
 
 
 def test_the_interquartile_range_is_bounded_by_the_quartiles_intervals():

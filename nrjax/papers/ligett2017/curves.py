@@ -90,7 +90,7 @@ def compared(curves: Sequence[Curve]) -> bool:
 
 
 def ratios(curves: Sequence[Curve]) -> list[np.ndarray]:
-    """Return the ratio of each other method's median epsilon to noise reduction's.
+    """Return the ratio of each other method's median stopping epsilon to noise reduction's.
 
     Returns:
         An array per method, shape (3, alphas): the ratio and both ends of its 95 % interval, from a

@@ -10,13 +10,21 @@ from matplotlib.lines import Line2D
 
 from nrjax.papers.ligett2017.curves import BASE, Curve, by_task, compared, ratios, tested, title
 from nrjax.study import plotting
-from nrjax.study.plotting import EPSILON, STYLES, Style, axis_limits, draw_curve, log_scale
+from nrjax.study.plotting import (
+    MEAN_EPSILON,
+    STOPPING_EPSILON,
+    STYLES,
+    Style,
+    axis_limits,
+    draw_curve,
+    log_scale,
+)
 from nrjax.study.results import Results
 from nrjax.study.statistics import Distribution
 
 _ALPHA = "requested excess risk \N{GREEK SMALL LETTER ALPHA}"
 _LARGEST_RISK = 1e6
-_MEAN_EPSILON = "mean " + EPSILON
+_MEAN_EPSILON = "mean " + STOPPING_EPSILON
 _RISKS = ("mean excess risk", "95 % quantile of excess risk", "largest excess risk")
 _MEAN_BAND = "95 % interval of the mean"
 _HOLLOW: Any = {"markerfacecolor": "white"}
@@ -41,7 +49,7 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
     """Return the function that draws each figure, by name.
 
     `privacy_loss`, `accuracy`, `privacy_split` and `norms` follow figures 1 to 4 of Ligett 2017.
-    `cheapest` draws the ratio of each method's median epsilon to noise reduction's.
+    `cheapest` draws the ratio of each method's median stopping epsilon to noise reduction's.
     `privacy_split` is left out if no method has a test, and `cheapest` if there are no two methods
     to compare.
     """
@@ -57,7 +65,7 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
 
 
 def privacy_loss(results: Results) -> Figure:
-    """Draw the mean ex-post epsilon over all trials, and the risk factor exp(mean ε).
+    """Draw the mean stopping epsilon over all trials, and the risk factor exp(mean stopping ε).
 
     The epsilon of a trial that did not stop counts as infinite. A triangle marks an infinite mean,
     and the median is drawn in its place. Risk factors are drawn up to a million.
@@ -78,7 +86,7 @@ def privacy_loss(results: Results) -> Figure:
         log_scale(below, "y", (1.0, _LARGEST_RISK if beyond else axis_limits([inside])[1]))
         if not inside.size:
             plotting.annotate_center(below, "nothing up to a million")
-        below.set_ylabel("risk factor exp(mean ε)")
+        below.set_ylabel("risk factor exp(mean stopping ε)")
     lines = (Line2D([], [], label=label, **look) for label, look in closed.items())
     marks = [*lines, plotting.legend_patch(_MEAN_BAND)]
     if infinite:
@@ -141,7 +149,7 @@ def privacy_split(results: Results) -> Figure:
             _alpha_axis(axes, curve.alpha)
             for rank, (variable, _, style) in enumerate(_PARTS):
                 shown.append(_draw_means(axes, curve, curve.of_stopped(variable), style, rank))
-            axes.set_ylabel(_MEAN_EPSILON)
+            axes.set_ylabel(MEAN_EPSILON)
             axes.set_title(f"{title([curve])}\n{curve.label}", fontsize="small")
             _annotate_none_stopped(axes, [curve])
         for axes in row:
@@ -180,7 +188,7 @@ def norms(results: Results) -> Figure:
 
 
 def cheapest(results: Results) -> Figure:
-    """Draw the ratio of each method's median epsilon to noise reduction's.
+    """Draw the ratio of each method's median stopping epsilon to noise reduction's.
 
     Medians are over all trials. The pointwise 95 % intervals come from a bootstrap that resamples
     the same trials of both methods.
@@ -190,7 +198,7 @@ def cheapest(results: Results) -> Figure:
     ends = set()
     for (axes,), curves in zip(columns, tasks, strict=True):
         ends |= _draw_ratios(axes, curves)
-        axes.set_ylabel("median ε, ratio to noise reduction")
+        axes.set_ylabel("median stopping ε, ratio to noise reduction")
     unit = Line2D([], [], label=plotting.humanise(BASE), **_REFERENCE)
     marks = [unit, plotting.legend_patch("95 % interval, paired bootstrap")]
     if np.inf in ends:

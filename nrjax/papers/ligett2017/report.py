@@ -81,7 +81,7 @@ class CostReporting(Reporting):
         }
 
     def findings(self, results: Results) -> dict[str, Any]:
-        """Compare the methods' median epsilons at each alpha, with 95 % intervals.
+        """Compare the methods' median stopping epsilons at each alpha, with 95 % intervals.
 
         Returns:
             `comparisons`, a list of pairs of methods: `values` are the two medians, `difference` is
@@ -111,7 +111,7 @@ class CostReporting(Reporting):
         return {"comparisons": comparisons}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
-        """Return a table of epsilon by alpha and method: median, 90 % and 95 % quantiles."""
+        """Return a table of stopping epsilons by alpha and method: median, q90 and q95."""
         cases = summary["cases"]
         rows = []
         for (task, alpha), methods in group_by(cases, "task", "alpha").items():
@@ -122,9 +122,9 @@ class CostReporting(Reporting):
         remarks = [
             "NR: noise reduction (Laplace, AboveThreshold); BM: Brownian mechanism; AT, RAT: "
             "AboveThreshold, ReducedAboveThreshold.",
-            "Per cent: distance from the median to the farther end of its exact 95 % interval. "
-            "q90 and q95 are exceeded in at most 10 and 5 % of all trials. A trial that did not "
-            "stop counts as infinite.",
+            "The stopping epsilon is the ex-post epsilon paid in total, infinite for a trial that "
+            "did not stop. Per cent: distance from the median to the farther end of its exact 95 % "
+            "interval. q90 and q95 are exceeded in at most 10 and 5 % of all trials.",
             *precision.remarks(results),
             *_guarantees(cases),
             *claims.data_sentences(cases, _perturbation),
@@ -134,18 +134,18 @@ class CostReporting(Reporting):
             *_verdicts(summary["comparisons"]),
             *_notes(summary["settings"]),
         ]
-        title = f"{summary['study']}: total ex-post epsilon, over all trials"
+        title = f"{summary['study']}: stopping epsilon, over all trials"
         return Report(title, ("task, alpha", *methods, "cheapest"), tuple(rows), tuple(remarks))
 
 
 def _epsilon(case: Mapping[str, Any], name: str) -> float | None:
     """Return a statistic of a case's stopping epsilon, or None if it is infinite."""
-    return None if case["epsilon"] is None else case["epsilon"][name]
+    return None if case["stopping_epsilon"] is None else case["stopping_epsilon"][name]
 
 
 def _median(case: Mapping[str, Any]) -> str:
     median = _epsilon(case, "q50")
-    return "inf" if median is None else within(median, case["epsilon_interval"]["q50"])
+    return "inf" if median is None else within(median, case["stopping_epsilon_interval"]["q50"])
 
 
 def _tail(case: Mapping[str, Any]) -> str:
@@ -177,9 +177,9 @@ def _guarantees(cases: Cases) -> list[str]:
 
 
 def _risk_factors(cases: Cases) -> list[str]:
-    """Return exp(mean epsilon), in sentences, for the alphas at which the paper prints it."""
+    """Return exp(mean stopping epsilon), in sentences, for the alphas of the paper."""
     return [
-        f"Risk factor exp(mean epsilon), {task}, alpha {alpha:g}: "
+        f"Risk factor exp(mean stopping epsilon), {task}, alpha {alpha:g}: "
         + ", ".join(f"{humanise(case['method'])} {_risk_factor(case)}" for case in group)
         + "."
         for (task, alpha), group in group_by(cases, "task", "alpha").items()

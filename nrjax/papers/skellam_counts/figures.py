@@ -51,7 +51,7 @@ def _neighbours(results: Results) -> tuple[list[list[StoredCase]], dict[str, Sty
 
 
 def realised_loss(results: Results) -> Figure:
-    """Draw distributions of the realised privacy loss, and median stated epsilons."""
+    """Draw distributions of the realised privacy loss, and median stopping epsilons."""
     neighbours, styles = _neighbours(results)
     width = max(5.5, len(neighbours) * (1.2 + 1.5 * len(styles)))
     figure, panels = plotting.new_panels(width, 1, len(neighbours), height=4.6)
@@ -84,7 +84,7 @@ def realised_loss(results: Results) -> Figure:
     ]
     box = Patch(facecolor="white", edgecolor="black", label="quartiles and median")
     look: Any = {"color": "black", "marker": "D", "markerfacecolor": "white", "linestyle": ""}
-    diamond = Line2D([], [], label="median stated ε", **look)
+    diamond = Line2D([], [], label="median stopping ε", **look)
     plotting.legend_below(
         figure,
         [*shapes, box, distribution_plots.INTERVALS, distribution_plots.WHISKERS, diamond],

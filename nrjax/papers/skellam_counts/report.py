@@ -42,8 +42,8 @@ class LossReporting(Reporting):
             of a likelihood ratio, which is 1 in theory, with its standard error. `deviation` is the
             median standard deviation of the noise when trials ended. `exceeded` is the fraction of
             trials with a loss above the stated epsilon, null without a guarantee or stored trials.
-            `comparisons`, by neighbour: the median stated epsilons of discrete Laplace and Laplace
-            noise, their paired difference, and the mean difference of the trials.
+            `comparisons`, by neighbour: the median stopping epsilons of discrete Laplace and of
+            Laplace noise, their paired difference, and the mean difference of the trials.
         """
         delta = results.about["settings"]["delta"]
         realised = {}
@@ -68,14 +68,14 @@ class LossReporting(Reporting):
         return {"realised": realised, "comparisons": _comparisons(results)}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
-        """Return a table of realised losses and stated epsilons, with their intervals below."""
+        """Return a table of realised losses and stopping epsilons, with their intervals below."""
         rows, intervals = [], []
         for realised, case in zip(summary["realised"].values(), summary["cases"], strict=True):
             name = humanise(f"{case['mechanism']} {case['neighbour']}")
             losses = (_short(realised[of]["value"]) for of in ("mean", "q05", "q50", "q95", "q99"))
             stated = ("none",) * 3
-            if case["epsilon"] is not None:
-                stated = (_short(case["epsilon"][of]) for of in ("q50", "q90", "q95"))
+            if case["stopping_epsilon"] is not None:
+                stated = (_short(case["stopping_epsilon"][of]) for of in ("q50", "q90", "q95"))
             rows.append((name, _short(realised["deviation"]["q50"]), *losses, *stated))
             intervals.append(_intervals(name, realised, case))
         headings = ("case", "noise", "mean", "5 %", "50 %", "95 %", "99 %")
@@ -89,7 +89,7 @@ class LossReporting(Reporting):
             *_limitations(summary),
             *_warnings(summary),
         )
-        return Report(title, (*headings, "epsilon", "eps. q90", "eps. q95"), tuple(rows), sentences)
+        return Report(title, (*headings, "stopping epsilon", "q90", "q95"), tuple(rows), sentences)
 
 
 def _exceeded(results: Results, name: str) -> float | None:
@@ -101,7 +101,7 @@ def _exceeded(results: Results, name: str) -> float | None:
 
 
 def _comparisons(results: Results) -> list[dict[str, Any]]:
-    """Compare the stated epsilons of discrete Laplace and Laplace noise, by neighbour."""
+    """Compare the stopping epsilons of discrete Laplace and Laplace noise, by neighbour."""
     comparisons = []
     for (neighbour,) in group_by(results.cases.values(), "neighbour"):
         pair = [f"counts-{mechanism}-{neighbour}" for mechanism in ("discrete_laplace", "laplace")]
@@ -119,7 +119,7 @@ def _comparison(comparison: Mapping[str, Any]) -> str:
     ends = comparison["interval"] or (None, None)  # infinite medians have no difference
     median = _with_ends({"value": comparison["difference"], "interval": ends}, "-inf")
     return (
-        f"{comparison['neighbour']}: the median stated epsilon is {first} with discrete Laplace "
+        f"{comparison['neighbour']}: the median stopping epsilon is {first} with discrete Laplace "
         f"noise (whole numbers) and {second} with Laplace noise of the same standard deviations; "
         f"paired difference {median}, mean difference {_with_ends(comparison['mean'], '-inf')}."
     )
@@ -160,11 +160,12 @@ def _intervals(name: str, realised: Mapping[str, Any], case: Mapping[str, Any]) 
         kinds.append(("one_minus_delta", f"1 - {delta:g}", lowest(trials, 1 - delta)))
     parts = [f"{kind} {_with_ends(realised[of], none)}" for of, kind, none in kinds]
     ratio, stated = realised["exp_minus_loss"], ""
-    if case["epsilon"] is not None:
-        median = {"value": case["epsilon"]["q50"], "interval": case["epsilon_interval"]["q50"]}
-        stated = f"; epsilon {_with_ends(median, lowest(trials, 0.5))}"
+    if case["stopping_epsilon"] is not None:
+        value, ends = (case[f"stopping_epsilon{end}"]["q50"] for end in ("", "_interval"))
+        median = {"value": value, "interval": ends}
+        stated = f"; stopping epsilon {_with_ends(median, lowest(trials, 0.5))}"
         if realised["exceeded"] is not None:
-            stated += f", lost more in {number(100 * realised['exceeded'])} % of the trials"
+            stated += f", exceeded in {number(100 * realised['exceeded'])} % of the trials"
     check = f"exp(-loss) {number(ratio['value'])} ± {_short(ratio['standard_error'])}"
     return f"{name}: {', '.join(parts)}; {check}{stated}."
 
@@ -181,9 +182,10 @@ def _data(summary: Mapping[str, Any]) -> list[str]:
     lines = [
         f"counts on {case['data']}: {case['rows']:,} {case['unit']} in {case['dimension']} groups. "
         f"A public test stops a trial when {target}.",
-        "Noise is the median standard deviation where trials ended, in counts. Epsilon is the "
-        f"median of the stated epsilon (delta = {settings['delta']:g} for Brownian noise), "
-        "followed by its 90 % and 95 % quantiles. Below, brackets hold 95 % intervals, exact for "
+        "Noise is the median standard deviation where trials ended, in counts. The stopping "
+        "epsilon is the stated epsilon, infinite for a trial that did not stop (delta = "
+        f"{settings['delta']:g} for Brownian noise): its median, and its 90 % and 95 % quantiles "
+        "q90 and q95. Below, brackets hold 95 % intervals, exact for "
         "quantiles. The mean of exp(-loss), with its standard error, is 1 in theory: a check of "
         "the simulation.",
     ]

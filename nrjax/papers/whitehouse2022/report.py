@@ -24,7 +24,7 @@ _CLAIMS = (
 """The paper's claims, each on two mechanisms or two tests.
 
 A claim has a text, the name with the lower number, the name with the higher number, and whether the
-number is the interquartile range of epsilon instead of the median."""
+number is the interquartile range of the stopping epsilon instead of its median."""
 
 
 class ClaimReporting(Reporting):
