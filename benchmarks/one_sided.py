@@ -16,7 +16,7 @@ The baseline is Laplace noise, in the same run and on the same random numbers.
 
 The table has the total epsilons of all trials, infinite for a trial that did not stop: mean with
 standard error, median, and the paired differences (exponential less Laplace) with 95 % intervals,
-of the means by Student's distribution, of the medians by a paired bootstrap. "missed" is the
+of the means by Student's distribution, of the medians by paired sign tests. "missed" is the
 fraction of the trials of each noise that stopped at a model which misses its target.
 """
 
@@ -34,7 +34,7 @@ from benchmarks.rows import Row
 from nrjax.keys import study_key
 from nrjax.papers import ligett2017, whitehouse2022
 from nrjax.stopping import accuracy
-from nrjax.study.bootstrap import interval, resampled_quantiles
+from nrjax.study.paired import paired_interval
 from nrjax.study.statistics import Sample
 
 GAMMA, REFUSED = 0.1, 0.01
@@ -96,14 +96,13 @@ def compared(epsilons):
     """Return statistics of both noises, and of their paired differences."""
     samples = [Sample(values) for values in epsilons]
     apart = Sample(epsilons[1] - epsilons[0])
-    resampled = [resampled_quantiles(values, (0.5,))[:, 0] for values in epsilons]
     return {
         "mean": [sample.mean for sample in samples],
         "error": [sample.standard_error for sample in samples],
         "median": [sample.quantile(0.5) for sample in samples],
         "apart": apart.mean,
         "apart_interval": apart.mean_interval(),
-        "median_interval": interval(resampled[1] - resampled[0]),
+        "median_interval": paired_interval(epsilons[::-1], (0.5, 0.5), (1, -1), np.subtract),
     }
 
 

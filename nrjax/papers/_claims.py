@@ -35,7 +35,7 @@ class PairedDifference(NamedTuple):
     Attributes:
         values: the median (or interquartile range) of each case.
         difference: the first value minus the second.
-        interval: 95 % interval of the difference by a paired bootstrap, or None if there is none.
+        interval: paired 95 % interval of the difference, or None if there is none.
         first_is_lower: whether the interval is below 0, or None if it contains 0 or there is none.
     """
 
@@ -65,16 +65,17 @@ def paired_difference(
     Returns:
         The difference, or None if trials were not stored or a case has no epsilon.
     """
-    if results.resampled(first) is None or results.resampled(second) is None:
+    pair = first, second
+    epsilons = [values for name in pair if (values := results.distribution(name)) is not None]
+    if len(epsilons) < 2 or not all(map(results.keeps_trials, pair)):
         return None
-    epsilons = [results.distribution_of(name, "stopping_epsilon") for name in (first, second)]
     with np.errstate(invalid="ignore"):  # two infinite numbers have no difference
         values = [epsilon.quantile(0.5) for epsilon in epsilons]
         if iqr:
             quartiles = [epsilon.quantile([0.25, 0.75]) for epsilon in epsilons]
             values = [float(high - low) for low, high in quartiles]
         difference = float(np.subtract(values[0], values[1]))
-    ends = interval_of(results, first, second, iqr=iqr)
+    ends = interval_of(results, first, second, of="iqr" if iqr else "difference")
     lower = None if ends is None or ends[0] <= 0 <= ends[1] else ends[1] < 0
     return PairedDifference(json_safe(values), json_safe(difference), json_safe(ends), lower)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from nrjax._validation import check
 from nrjax.guarantees.notions import notions_differ
-from nrjax.study.bootstrap import interval
 from nrjax.study.case import STOPPED
 from nrjax.study.frame import Frame
+from nrjax.study.paired import paired_interval
 from nrjax.study.statistics import Distribution, Sample, binomial_interval
 
 
@@ -72,8 +72,8 @@ class Comparison(NamedTuple):
         quantity: name of the quantity.
         medians: median of each case.
         median_difference: median of the first case minus the median of the second.
-        median_interval: 95 % interval of `median_difference` by a paired bootstrap. None if the
-            difference of a resample is infinity minus infinity, or if a trial has no value.
+        median_interval: paired 95 % interval of `median_difference`. None if both medians may be
+            infinite, or if a trial has no value.
         difference: distribution over the trials of the first case's value minus the second's.
             Trials in which both values are infinite are left out.
         smaller: fraction of the trials in which the first case has the smaller value.
@@ -149,21 +149,46 @@ def compare_cases(frame: Frame, first: str, second: str, quantity: str) -> Compa
 
 
 def interval_of(
-    frame: Frame, first: str, second: str, quantity: str = "stopping_epsilon", iqr: bool = False
+    frame: Frame,
+    first: str,
+    second: str,
+    quantity: str = "stopping_epsilon",
+    of: Literal["difference", "ratio", "iqr"] = "difference",
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of the difference of two medians, by a paired bootstrap.
+    """Return the paired 95 % interval of a difference or ratio of two cases.
 
-    With `iqr`, return the interval of the difference of two interquartile ranges. The result is
-    None if trials were not kept, or if the difference of a resample is infinity minus infinity.
+    Args:
+        frame: trials of the cases.
+        first: name of a case.
+        second: name of the case whose value is subtracted, or by whose value is divided.
+        quantity: name of the quantity, as for `Results.distribution`.
+        of: "difference" or "ratio" of the medians, or "iqr" for the difference of the interquartile
+            ranges. A ratio is of quantities that are not negative.
+
+    Returns:
+        The ends of the interval. None if trials were not kept, if a trial has no value, or if the
+        result may be undefined, such as infinity minus infinity.
     """
-    samples = [frame.resampled(name, quantity) for name in (first, second)]
-    quartiles = [values for values in samples if values is not None]
-    if len(quartiles) < 2:
+    if not all(map(frame.keeps_trials, (first, second))):
         return None
-    with np.errstate(invalid="ignore"):
-        values, others = (q[:, 2] - q[:, 0] if iqr else q[:, 1] for q in quartiles)
+    samples = [frame.values(name, quantity) for name in (first, second)]
+    if any(np.isnan(values).any() for values in samples):
+        return None
     tolerance = _rounding_tolerance(frame, first, second, quantity)
-    return interval(_difference(values, others, tolerance))
+
+    def difference(value: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return _difference(value, other, tolerance)
+
+    def difference_of_ranges(low: Any, high: Any, other_low: Any, other_high: Any) -> np.ndarray:
+        return difference(high - low, other_high - other_low)
+
+    def ratio(value: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        return np.maximum(value, 0) / np.maximum(unit, 0)
+
+    if of == "iqr":
+        repeated, signs = [values for values in samples for _ in range(2)], (-1, 1, 1, -1)
+        return paired_interval(repeated, (0.25, 0.75) * 2, signs, difference_of_ranges)
+    return paired_interval(samples, (0.5, 0.5), (1, -1), ratio if of == "ratio" else difference)
 
 
 def _rounding_tolerance(frame: Frame, first: str, second: str, quantity: str) -> float:

@@ -11,7 +11,6 @@ import numpy as np
 from nrjax._validation import check
 from nrjax.outcome import Status
 from nrjax.simulation.counting import derived_columns
-from nrjax.study.bootstrap import resampled_quantiles
 from nrjax.study.case import STOPPED
 from nrjax.study.checks import UnknownNameError, check_known
 from nrjax.study.histograms import Histogram
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 EPSILONS = ("epsilon", "mechanism_epsilon", "test_epsilon", "stopping_epsilon")
 """The quantities that are NaN, and have no distribution, if an interaction has no guarantee."""
-
-QUARTILES = (0.25, 0.5, 0.75)
-"""The quantiles of which `Frame.resampled` returns bootstrap resamples."""
 
 _DERIVED_ATTRIBUTES = {
     "stopped": {},
@@ -243,25 +239,6 @@ class Frame(abc.ABC):
             return None
         counts = self.distribution_of(case, "status").histogram([-1, *Status]).tolist()
         return {status: count for status, count in zip(Status, counts, strict=True) if count}
-
-    def resampled(self, case: str, quantity: str = "stopping_epsilon") -> np.ndarray | None:
-        """Return the quartiles of bootstrap resamples of the trials, shape (resamples, 3).
-
-        Each resample has the same trial numbers in every case, so that differences between cases
-        are paired. The result is None if the case has no such epsilon, if its trials were not
-        kept, or if a trial has no value.
-        """
-        if not self.keeps_trials(case):
-            return None
-
-        def quartiles() -> np.ndarray | None:
-            values = self.values(case, quantity)
-            if values is None or np.isnan(values).any():
-                return None
-            return resampled_quantiles(values, QUARTILES)
-
-        key = "resampled", case, quantity, ""
-        return self._cache.get(key, quartiles, lambda a: 0 if a is None else a.size)
 
 
 def is_outcome(case: StoredCase, pass_: str) -> bool:

@@ -8,8 +8,9 @@ pytest.importorskip("xarray")
 import nrjax
 from nrjax.keys import study_key
 from nrjax.simulation.bins import LogBins
-from nrjax.study import bootstrap, compare, figures
+from nrjax.study import compare, figures
 from nrjax.study.case import FIELDS
+from nrjax.study.paired import paired_interval
 from nrjax.types import Outcome, Status
 from tests.study import cheap
 from tests.study.test_distribution import below_95
@@ -36,25 +37,17 @@ def exponentials(rng, trials=400):
     return first, 1.5 * np.where(rng.uniform(size=trials) < 0.7, first, second)
 
 
-@pytest.mark.parametrize("drawn", [pytest.param(400, marks=pytest.mark.long), 100])
-def test_the_paired_interval_covers_the_truth(monkeypatch, drawn):
-    """Single trials are resampled, or groups of four."""
-    monkeypatch.setattr(bootstrap, "_RESAMPLES", 300)
-    monkeypatch.setattr(bootstrap, "_DRAWN", drawn)
-    rng, truth = np.random.default_rng(7), -0.5 * np.log(2)
-    paired, unpaired = [], []
-    for number in range(200):
-        first, second = exponentials(rng)
-        paired.append(compare.interval_of(outcomes(a=first, b=second), "a", "b"))
-        if number % 10 == 0:
-            shuffled = outcomes(a=first, b=rng.permutation(second))
-            unpaired.append(compare.interval_of(shuffled, "a", "b"))
-    (low, high), widths = np.transpose(paired), np.ptp(unpaired, axis=1)
-    assert not below_95((low <= truth) & (truth <= high))
-    # Planted fault: intervals of half the width.
-    assert below_95(np.abs(truth - (low + high) / 2) <= (high - low) / 4)
-    # Planted fault: broken pairs give wider intervals.
-    assert np.mean(high - low) < 0.8 * np.mean(widths)
+def test_the_paired_interval_is_that_of_the_medians():
+    rng = np.random.default_rng(7)
+    first, second = exponentials(rng)
+    both = outcomes(a=first, b=second)
+    low, high = compare.interval_of(both, "a", "b")
+    assert (low, high) == paired_interval([first, second], (0.5, 0.5), (1, -1), np.subtract)
+    assert low < -0.5 * np.log(2) < high
+    assert compare.interval_of(both, "a", "b", of="ratio")[1] < 1
+    assert compare.interval_of(both, "a", "b", of="iqr")[1] < 0
+    shuffled = compare.interval_of(outcomes(a=first, b=rng.permutation(second)), "a", "b")
+    assert high - low < 0.9 * (shuffled[1] - shuffled[0])
 
 
 def test_fractions_of_pairs_cover_the_truth():

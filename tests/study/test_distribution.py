@@ -8,8 +8,6 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
-from nrjax.study import bootstrap
-from nrjax.study.bootstrap import interval, resampled_quantiles
 from nrjax.study.statistics import Sample, band_width, binomial_interval, rank_interval, rank_of
 
 REPEATS, SIZE = 4000, 60
@@ -173,67 +171,6 @@ def test_counts_and_moments_are_those_of_numpy(dtype):
     # In float64, whatever their dtype.
     many = Sample(np.full(3_000_000, 0.1, "float32"))
     assert many.mean == pytest.approx(float(np.float32(0.1)), rel=1e-12)
-
-
-def test_the_resampled_median_has_its_exact_law():
-    """The r-th of n resampled values is at most the k-th with probability P(Bin(n, k/n) >= r)."""
-    values = np.random.default_rng(1).permutation(np.arange(25.0))
-    drawn = resampled_quantiles(values, (0.5,))
-    assert drawn.shape == (2000, 1)
-    counts = np.array([(drawn == value).sum() for value in np.arange(25.0)])
-
-    def probability(rank):  # of a chi-squared test against the law of that rank
-        law = np.diff(stats.binom.sf(rank - 1, 25, np.arange(1, 26) / 25), prepend=0.0)
-        expected = 2000 * law[likely]
-        return stats.chi2.sf(np.sum((counts[likely] - expected) ** 2 / expected), likely.sum() - 1)
-
-    likely = 2000 * np.diff(stats.binom.sf(12, 25, np.arange(1, 26) / 25), prepend=0.0) >= 5
-    assert probability(13) > 1e-3
-    assert probability(12) < 1e-6  # negative control
-
-
-def test_resampled_quantiles_are_order_statistics_of_the_same_trials():
-    rng, values = np.random.default_rng(3), np.arange(1000.0)
-    middle = resampled_quantiles(values, (0.25, 0.75)).mean(axis=0)
-    wanted = [Sample(values).quantile(0.25), Sample(values).quantile(0.75)]
-    assert np.abs(middle - wanted).max() < 4 * np.sqrt(1000 * 0.25 * 0.75 / 2000)
-    # Two cases are resampled together, by one seed: so their differences are paired.
-    common = rng.normal(size=500)
-    cases = common, common + 0.01, rng.permutation(common)
-    first, near, other = (resampled_quantiles(one, (0.5,)) for one in cases)
-    assert np.std(near - first) < 1e-12
-    assert np.std(other - first) > 0.02
-    values = np.where(np.arange(100) < 50, 1.0, np.inf)
-    assert interval(resampled_quantiles(values, (0.5,))[:, 0]) == (1.0, np.inf)
-    assert interval(np.array([1.0, np.nan])) is None
-    assert interval(np.arange(1000.0)) == (25.0, 974.0)
-
-
-def test_groups_of_trials_are_resampled_as_trials_are(monkeypatch):
-    """Medians and paired differences of two cases have the same spread, with ties too."""
-    rng = np.random.default_rng(4)
-    first, other = rng.exponential(size=(2, 4000))
-    cases = {"apart": (first, 1.5 * np.where(rng.uniform(size=4000) < 0.7, first, other))}
-    cases["levels"] = tuple(np.ceil(8 * one) / 8 for one in cases["apart"])
-    cases["torn"] = cases["apart"][0], rng.permutation(cases["apart"][1])
-    found = {}
-    for drawn in (4000, 1000):
-        monkeypatch.setattr(bootstrap, "_DRAWN", drawn)
-        for name, pair in cases.items():
-            one, two = (resampled_quantiles(each, (0.25, 0.5, 0.75)) for each in pair)
-            found[name, drawn] = one, two - one
-    for name in ("apart", "levels"):
-        for exact, grouped in zip(found[name, 4000], found[name, 1000], strict=True):
-            # Of 1000 groups and 2000 resamples a spread is known to within 3 %, four times.
-            np.testing.assert_allclose(grouped.std(axis=0), exact.std(axis=0), 0.12, 0.005)
-            assert np.abs(grouped.mean(axis=0) - exact.mean(axis=0)).max() < exact.std() / 5
-    monkeypatch.undo()  # of many trials, too, whose median moves by sqrt(trials) / 2 ranks
-    many = resampled_quantiles(np.arange(200_000.0), (0.5,))
-    assert many.shape == (2000, 1)
-    assert many.std() == pytest.approx(np.sqrt(200_000) / 2, rel=0.1)
-    # Planted: pairs torn apart know less of the difference.
-    exact, torn = found["apart", 4000][1], found["torn", 1000][1]
-    assert (torn.std(axis=0) > 1.12 * exact.std(axis=0)).all()
 
 
 @pytest.mark.parametrize(

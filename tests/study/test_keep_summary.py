@@ -191,7 +191,6 @@ def test_what_needs_trials_is_refused_or_left_out(results):
     assert [results[keep].keeps_trials("walk") for keep in KEEP] == [True, False]
     with pytest.raises(ValueError, match="trials must be kept"):
         short.values("tested")
-    assert short.resampled("tested") is None
     assert "Only summaries were kept" in " ".join(short.table().remarks)
     assert "summar" not in " ".join(results["trials"].table().remarks)
     kept, other = (results[keep].compare("tested", "free", "step") for keep in KEEP)

@@ -9,7 +9,7 @@ from nrjax.outcome import Status
 from nrjax.papers._claims import group_by
 from nrjax.papers.ligett2017.settings import METHODS
 from nrjax.study import plotting
-from nrjax.study.bootstrap import interval
+from nrjax.study.compare import interval_of
 from nrjax.study.plotting import Style
 from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
@@ -93,9 +93,8 @@ def ratios(curves: Sequence[Curve]) -> list[np.ndarray]:
     """Return the ratio of each other method's median stopping epsilon to noise reduction's.
 
     Returns:
-        An array per method, shape (3, alphas): the ratio and both ends of its 95 % interval, from a
-        bootstrap that resamples the same trials of both methods. A value is NaN if both medians,
-        of the trials or of a resample, are infinite.
+        An array per method, shape (3, alphas): the ratio and both ends of its paired 95 % interval.
+        A ratio is NaN if both medians are infinite, and ends are if both medians may be infinite.
     """
     base, *others = curves
     units = np.array([epsilon.quantile(0.5) for epsilon in base.epsilons()])
@@ -105,9 +104,8 @@ def ratios(curves: Sequence[Curve]) -> list[np.ndarray]:
         with np.errstate(invalid="ignore", divide="ignore"):  # two infinities have no ratio
             values[0] = np.array([epsilon.quantile(0.5) for epsilon in curve.epsilons()]) / units
             for number, pair in enumerate(zip(curve.cases, base.cases, strict=True)):
-                drawn, unit = (base.results.resampled(case.name) for case in pair)
-                if drawn is not None and unit is not None:
-                    values[1:, number] = interval(drawn[:, 1] / unit[:, 1]) or (np.nan, np.nan)
+                names = (case.name for case in pair)
+                values[1:, number] = interval_of(base.results, *names, of="ratio") or np.nan
         ratios_of_others.append(values)
     return ratios_of_others
 

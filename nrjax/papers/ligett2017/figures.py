@@ -190,8 +190,8 @@ def norms(results: Results) -> Figure:
 def cheapest(results: Results) -> Figure:
     """Draw the ratio of each method's median stopping epsilon to noise reduction's.
 
-    Medians are over all trials. The pointwise 95 % intervals come from a bootstrap that resamples
-    the same trials of both methods.
+    Medians are over all trials. The pointwise 95 % intervals are paired: the methods share their
+    random numbers.
     """
     tasks = [curves for curves in by_task(results) if compared(curves)]
     figure, columns = _panels(tasks, 1, 4.6)
@@ -200,7 +200,7 @@ def cheapest(results: Results) -> Figure:
         ends |= _draw_ratios(axes, curves)
         axes.set_ylabel("median stopping ε, ratio to noise reduction")
     unit = Line2D([], [], label=plotting.humanise(BASE), **_REFERENCE)
-    marks = [unit, plotting.legend_patch("95 % interval, paired bootstrap")]
+    marks = [unit, plotting.legend_patch("95 % interval, paired")]
     if np.inf in ends:
         marks.append(_mark("infinite: most trials did not stop", "^"))
     if 0.0 in ends:

@@ -25,9 +25,6 @@ _SHORT = {
 }
 """Short names of the methods, so that the table fits into 120 columns."""
 
-_FEWEST_TRIALS = 6
-"""Least number n of trials for a 95 % interval of a median: `2 (1/2)^n <= 0.05`."""
-
 _PAPER_ALPHAS = (0.05, 0.075)  # values of alpha at which the paper prints risk factors
 
 
@@ -85,9 +82,9 @@ class CostReporting(Reporting):
 
         Returns:
             `comparisons`, a list of pairs of methods: `values` are the two medians, `difference` is
-            the second minus the first (null if infinite), and `interval` comes from a paired
-            bootstrap. `cheaper` is the method with the lower median, null if the interval contains
-            0 or there are fewer than six trials. Methods without stored trials are not compared.
+            the second minus the first (null if infinite), and `interval` is its paired interval.
+            `cheaper` is the method with the lower median, null if the interval contains 0 or is
+            null, as with fewer than six trials. Methods without stored trials are not compared.
         """
         comparisons = []
         for (task, alpha), cases in group_by(results.cases.values(), "task", "alpha").items():
@@ -97,7 +94,7 @@ class CostReporting(Reporting):
                 pair = claims.paired_difference(results, names[second], names[first])
                 if pair is None:
                     continue
-                decided = pair.first_is_lower is not None and results.trials >= _FEWEST_TRIALS
+                decided = pair.first_is_lower is not None
                 comparisons.append(
                     {
                         "task": task,

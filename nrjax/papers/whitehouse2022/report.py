@@ -39,7 +39,7 @@ class ClaimReporting(Reporting):
         return figures(results)
 
     def findings(self, results: Results) -> dict[str, Any]:
-        """Check the paper's claims on this run's data, with paired 95 % bootstrap intervals.
+        """Check the paper's claims on this run's data, with paired 95 % intervals.
 
         Returns:
             `findings`, a list of claims that the first of two cases has the lower of two `values`.
