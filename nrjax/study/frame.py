@@ -179,12 +179,14 @@ class Frame(abc.ABC):
 
         def sample() -> Sample | None:
             values = self.values(case, quantity, pass_)
-            if is_epsilon and _without_guarantee(self.arrays(case)):
+            if is_epsilon and _without_guarantee(self._read(case, pass_)):
                 return None
             check(values.ndim == 1, "quantity", quantity, expected, hint)
             return Sample(values[~np.isnan(values)])
 
-        return self._cache.get((case, quantity, pass_), sample, lambda s: s.trials if s else 0)
+        return self._cache.get(
+            (case, quantity, pass_), sample, lambda s: s._bins[0].size if s else 0
+        )
 
     def distribution_of(self, case: str, quantity: str) -> Distribution:
         """Return `distribution(case, quantity)`, or raise ValueError if it is None."""
@@ -207,12 +209,13 @@ class Frame(abc.ABC):
         """
         hint = "Use distribution(...), or run the study with keep='trials'."
         check(self.keeps_trials(case, pass_), "trials", case, "kept", hint)
-        arrays = self.arrays(f"{case}/{pass_}")
-        arrays.pop(pass_of(self.cases, case, pass_).axis)
+        arrays = self._read(case, pass_)
         stopped = str(quantity).startswith(STOPPED) and is_outcome(self.cases[case], pass_)
         name = quantity.removeprefix(STOPPED) if stopped else quantity
-        check_known("quantity", name, sorted(arrays))
-        return arrays[name][arrays["stopped"]] if stopped else arrays[name]
+        if name not in arrays:
+            arrays = with_derived(self.cases[case], pass_, arrays)
+        check_known("quantity", name, sorted({*arrays} - {"trial"}))
+        return arrays[name][arrays["status"] == Status.STOPPED] if stopped else arrays[name]
 
     def levels(self, case: str, quantity: str, pass_: str = "curve") -> list[Distribution]:
         """Return one distribution per level of a quantity that has an axis, such as in a curve."""

@@ -119,21 +119,25 @@ def fill(
 
     You can kill the process at any moment and call the function again. All cases use the same key,
     and therefore the same random numbers. `compute` runs the trials, such as `run_locally`; only
-    this process writes.
+    this process writes. A thread writes one file while the trials of the next run.
 
     Raises:
         StoreBusyError, StoreError, OSError: as for `Store.writer` and `Writer.write`.
     """
-    with store.writer() as writer:
+    with store.writer() as writer, ThreadPoolExecutor(1, "writing") as thread:
         pending = {
             (case, name): store.pending(case, name)
             for case, specs in passes.items()
             for name in specs
         }
         with contextlib.closing(compute(store, key, passes, pending, progress)) as computed:
+            written = thread.submit(lambda: None)
             for (case, name, first, trials), arrays, *seconds in computed:
                 kept = {key: arrays[key] for key in store.pass_of(case, name).variables}
-                writer.write(case, name, range(first, first + trials), kept, *seconds)
+                written.result()  # raises the error of the last file
+                span = range(first, first + trials)
+                written = thread.submit(writer.write, case, name, span, kept, *seconds)
+            written.result()
 
 
 def run_locally(

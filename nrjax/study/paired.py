@@ -68,9 +68,9 @@ def paired_interval(
     for ordered, middle, sign, shift in zip(around, middles, signs, shifts, strict=True):
         place = middle + np.where(shift < 0, middle, ordered.size - 1 - middle) * shift
         down, up = np.floor(place + _WHOLE), np.ceil(place - _WHOLE)
-        for ends, places in (
-            ((lower, down), (upper, up)) if sign > 0 else ((lower, up), (upper, down))
-        ):
+        if sign < 0:
+            down, up = up, down
+        for ends, places in ((lower, down), (upper, up)):
             ends.append(ordered[np.clip(places, 0, ordered.size - 1).astype(int)])
     with np.errstate(invalid="ignore", divide="ignore"):
         values = function(*lower), function(*upper)

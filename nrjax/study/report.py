@@ -82,13 +82,14 @@ def summarise(
         labels = {**case.attributes, "trials": case.passes["outcome"].trials}
         for fact in case_facts:
             check(fact in labels, f"labels of case {name}", labels, f"a mapping with {fact!r}")
-        seconds = frame.seconds(name)
+        endings = _endings(frame, name)
+        seconds = frame.seconds(name)  # after the trials were read, with which they are stored
         cases.append(
             {
                 **{fact: labels[fact] for fact in case_facts},
                 "case": name,
                 **labels,
-                **_endings(frame, name),
+                **endings,
                 **measure(frame, name),
                 **({} if seconds is None else {"seconds": seconds}),
             }

@@ -304,11 +304,12 @@ class Sample(Distribution):
         numbers = numbers.ravel()
         self.trials = numbers.size
         self.mean, self.std = _moments(numbers)
-        distinct, counts = np.unique(numbers, return_counts=True)
-        distinct = distinct.astype(np.float64)
-        self._histogram = distinct, distinct, np.cumsum(counts)
-        finite = distinct[np.isfinite(distinct)].tolist() or [np.nan]
-        self._ends = finite[0], finite[-1]
+        ordered = np.sort(numbers)
+        last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)[: ordered.size])
+        distinct = ordered[last].astype(np.float64)
+        self._histogram = distinct, distinct, last + 1
+        finite = distinct[np.isfinite(distinct)]
+        self._ends = (float(finite[0]), float(finite[-1])) if finite.size else (np.nan, np.nan)
         self._infinite = int(np.sum(numbers == -np.inf)), int(np.sum(numbers == np.inf))
 
 

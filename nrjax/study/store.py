@@ -27,7 +27,7 @@ from nrjax.study.schema import Pass, StoredCase, pass_of, to_json
 if TYPE_CHECKING:
     import xarray
 
-_CACHE_BYTES = 2**28
+_CACHE_BYTES = 2**30
 """The largest number of bytes in the cache of a store."""
 
 
@@ -51,6 +51,7 @@ class Store:
         self.folder, self.settings, self.checksum = folder, settings, checksum
         self.cases = {case.name: case for case in cases}
         self._cache: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+        self._seconds: dict[tuple[str, str, str], np.ndarray] = {}
 
     @classmethod
     def create(
@@ -121,16 +122,19 @@ class Store:
         pass_ = self.pass_of(case, name)
         if (case, name) in self._cache and not partial:
             return dict(self._cache[case, name])
-        parts = {
-            key: [np.empty((0, *one.shape), one.dtype)] for key, one in pass_.variables.items()
+        spans = self._readable(case, name, partial)
+        joined = {pass_.axis: np.concatenate([np.empty(0, int), *map(pass_.rows, spans)])}
+        rows = joined[pass_.axis].size
+        joined |= {
+            key: np.empty((rows, *one.shape), one.dtype) for key, one in pass_.variables.items()
         }
-        parts[pass_.axis] = [np.empty(0, int)]
-        for span, arrays in self.parts(case, name, partial=partial):
-            rows = pass_.rows(span)
-            arrays |= {pass_.axis: rows}
-            for key, values in parts.items():
-                values.append(arrays[key].reshape(rows.size, *values[0].shape[1:]))
-        joined = {key: np.concatenate(parts.pop(key)) for key in list(parts)}
+        at = 0
+        for span in spans:
+            end = at + (len(span) if pass_.axis == "trial" else 1)
+            for key, values in self._read_chunk(case, name, span).items():
+                if key in pass_.variables:
+                    joined[key][at:end] = values
+            at = end
         if not partial:
             self._cache[case, name] = joined
             while len(self._cache) > 1 and _bytes_of(self._cache.values()) > _CACHE_BYTES:
@@ -141,14 +145,20 @@ class Store:
         self, case: str, name: str, *, partial: bool = False
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
         """Yield the trials and arrays of each file of a pass. Errors are as for `read`."""
+        for span in self._readable(case, name, partial):
+            yield span, self._read_chunk(case, name, span)
+
+    def _readable(self, case: str, name: str, partial: bool) -> list[range]:
+        """Return the trials of each file of a pass, or raise an error as for `read`."""
         if not partial and self.pending(case, name):
             self.check_finished()
-        for span in self.done(case, name):
-            yield span, self._read_chunk(case, name, span)
+        return self.done(case, name)
 
     def _read_chunk(self, case: str, name: str, span: range) -> dict[str, np.ndarray]:
         file = file_of(span)
-        return decode_chunk(self.path_of(case, name) / file, self.tag_of(case, name, file))
+        arrays = decode_chunk(self.path_of(case, name) / file, self.tag_of(case, name, file))
+        self._seconds[case, name, file] = arrays["seconds"]
+        return arrays
 
     def _written(self, case: str, name: str) -> list[range]:
         """Return the trials of all files in the folder of a pass, in order."""
@@ -211,7 +221,10 @@ class Store:
         for name, pass_ in self.cases[case].passes.items():
             for span in self._written(case, name):
                 if span.stop <= pass_.trials:
-                    seconds = self._read_chunk(case, name, span)["seconds"]
+                    key = case, name, file_of(span)
+                    if key not in self._seconds:
+                        self._read_chunk(case, name, span)
+                    seconds = self._seconds[key]
                     totals += seconds
                     curves += 0.0 if name == "outcome" else float(seconds[1])
         return dict(zip(("compile", "run", "curves"), (*totals.tolist(), curves), strict=True))

@@ -35,7 +35,7 @@ AXES = {  # labels of each figure's axes; the last two figures need the trials t
     "epsilon_split": ("", "mean ε of the trials that stopped (nat)"),
     "utility_at_stop": ("utility at the stop", "stopped trials at or below (%)"),
     "last_step": ("number of the last step, from 0", "trials that ended by then (%)"),
-    "paired_differences": ("difference of ε per trial (nat)", "trials at or below (%)"),
+    "paired_differences": ("difference of stopping ε per trial (nat)", "trials at or below (%)"),
     "loss_against_stated": ("stated ε of the releases (nat)", "realised loss (nat)"),
 }
 

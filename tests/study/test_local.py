@@ -1,6 +1,8 @@
 """Trials are cut into launches and files by batches, seconds and bytes, without effect on bits."""
 
+import contextlib
 import itertools
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -129,6 +131,30 @@ def test_no_bit_depends_on_launches_and_files(tmp_path, monkeypatch):
     assert 0 < len(study.run(out, trials=50, **more).store.done("near", "outcome")) < 50
     monkeypatch.setattr(local, "FILE_SECONDS", 1e9)
     assert_same_bits(study.run(out, trials=97, **more).store, whole.store)
+
+
+def test_a_file_is_written_while_the_next_trials_run():
+    """An error of the last file is raised, too."""
+    resumed, written = threading.Event(), []
+
+    def write(case, name, span, arrays, *seconds):
+        assert resumed.wait(20)
+        resumed.clear()
+        written.append((span, *arrays))
+        if len(written) == 3:
+            raise OSError("the disk is full")
+
+    def compute(*_):
+        for first in range(3):
+            yield local.Task("a", "outcome", first, 1), {"x": 0, "other": 0}, 1.0, 0.0
+            resumed.set()  # while the file is written
+
+    layout = Pass(3, None, {"x": Variable("int8")})
+    writer = contextlib.nullcontext(SimpleNamespace(write=write))
+    store = SimpleNamespace(writer=lambda: writer, pass_of=lambda *_: layout)
+    with pytest.raises(OSError, match="the disk is full"):
+        local.fill(store, None, {}, None, compute)
+    assert written == [(range(first, first + 1), "x") for first in range(3)]
 
 
 def test_workers_get_files_of_a_few_seconds():

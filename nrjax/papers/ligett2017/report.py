@@ -83,8 +83,8 @@ class CostReporting(Reporting):
         Returns:
             `comparisons`, a list of pairs of methods: `values` are the two medians, `difference` is
             the second minus the first (null if infinite), and `interval` is its paired interval.
-            `cheaper` is the method with the lower median, null if the interval contains 0 or is
-            null, as with fewer than six trials. Methods without stored trials are not compared.
+            `cheaper` is the method with the lower median, null if the interval is null or contains
+            0, as it does for fewer than six trials. Methods without stored trials are not compared.
         """
         comparisons = []
         for (task, alpha), cases in group_by(results.cases.values(), "task", "alpha").items():
