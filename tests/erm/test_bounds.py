@@ -244,6 +244,7 @@ def test_few_releases_are_evaluated(name):
     assert np.all(blind["status"] == Status.NAN_UTILITY)
 
 
+@pytest.mark.long
 def test_without_the_utility_nothing_is_evaluated_late():
     utility, rule = parts("public")
     few = ("step", "epsilon", "release", "status")

@@ -78,7 +78,7 @@ def test_no_utility_is_above_the_optimums_where_rounding_hides_the_regularisatio
         assert np.all(exact <= upper_bounds(each, releases))
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [pytest.param("laplace", marks=pytest.mark.long), "gaussian"])
 def test_no_utility_is_above_its_bound_if_the_matrix_is_nearly_singular(noise, dtype):
     """The lowest eigenvalue is moved next to 0, from either side, and the bound is still close."""
     d, rng = 12, np.random.default_rng(2)
