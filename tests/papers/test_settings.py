@@ -82,7 +82,7 @@ def test_wrong_settings_are_named(paper):
 
 CHOSEN = {
     "whitehouse2022": {"tight_at": 2.0, "highest_epsilon": 60.0},
-    "ligett2017": {},
+    "ligett2017": {"alpha": (0.1,), "levels": 20},
     "skellam_counts": {"highest_deviation": 20.0, "lowest_deviation": 1.0},
     "rogers2023": {"epsilon": 1.0, "selection": 0.02},
 }
