@@ -63,23 +63,14 @@ def data(tmp_path_factory):
     return folder
 
 
-SLOW = ("whitehouse2022", "ligett2017", "skellam_counts")
-"""Studies that are long tests here, since each takes fifteen seconds of compilation. The tests in
-tests/papers cover their programs, reports and figures."""
+PAPERS_LONG = (NAMES[0], *(pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]))
+"""The example, and the papers' studies as long tests, since each takes seconds of compilation. The
+tests in tests/papers cover their programs, reports and figures."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in NAMES],
-)
+@pytest.fixture(scope="module", params=PAPERS_LONG)
 def name(request):
     return request.param
-
-
-PAPERS_LONG = (NAMES[0], *(pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]))
-"""The example, and the papers' studies as long tests."""
-
-papers_long = pytest.mark.parametrize("name", PAPERS_LONG, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +194,6 @@ def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
-@papers_long
 def test_a_broken_chunk_is_named(study, whole, tmp_path):
     shutil.copytree(whole.folder, tmp_path / "run")
     path = sorted((tmp_path / "run" / "results").glob("*/*/*.npz"))[1]
