@@ -80,13 +80,13 @@ def read(path) -> Any:
     return nbformat.read(path, as_version=nbformat.NO_CONVERT)
 
 
-def execute(notebook, folder, seconds=CELL_SECONDS):
+def execute(notebook, folder):
     """Return a copy of the notebook, executed in `folder` with warnings as errors."""
     copy: Any = deepcopy(notebook)
     copy.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
     client = nbclient.NotebookClient(
         copy,
-        timeout=seconds,
+        timeout=CELL_SECONDS,
         kernel_name="python3",
         record_timing=False,
         resources={"metadata": {"path": str(folder)}},
@@ -176,15 +176,8 @@ def test_figures_of_results_are_shown_without_pyplot(tmp_path, kernel_environmen
     assert [pictures(cell) for cell in done.cells] == [0, 1, 2, 0]
 
 
-@pytest.mark.parametrize(
-    ("source", "error", "match"),
-    [
-        ("import warnings\nwarnings.warn('look ' + 'here')", "CellExecutionError", "look here"),
-        ("import time\ntime.sleep(600)", "CellTimeoutError", "timed out"),
-    ],
-    ids=["warning", "slow"],
-)
-def test_a_faulty_cell_fails(source, error, match, kernel_environment):
-    cells = [nbformat.v4.new_code_cell(one) for one in ("x = 1", source)]
-    with pytest.raises(getattr(nbclient.exceptions, error), match=match):
-        execute(nbformat.v4.new_notebook(cells=cells), kernel_environment, seconds=3)
+def test_a_cell_that_warns_fails(kernel_environment):
+    sources = "x = 1", "import warnings\nwarnings.warn('look ' + 'here')"
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="look here"):
+        execute(nbformat.v4.new_notebook(cells=cells), kernel_environment)

@@ -4,6 +4,7 @@ from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -164,18 +165,27 @@ def test_a_nan_below_a_bound_is_found():
     chex.assert_trees_all_equal(bounded, plain)
 
 
-@pytest.mark.parametrize("start", [100.0, 200.0])
-def test_trials_that_fail_are_assessed_too(start):
+class Limited(nrjax.Brownian):
+    """Noise that overflows beyond 12, and has no law at times above 100."""
+
+    def status(self, state):
+        large = jnp.where(jnp.abs(state.value) > 12, Status.OVERFLOW, Status.RUNNING)
+        return jnp.where(state.time > 100, Status.INVALID_TIME, large).astype(jnp.int32)
+
+
+@pytest.mark.parametrize(
+    ("start", "failed"), [(100.0, Status.OVERFLOW), (200.0, Status.INVALID_TIME)]
+)
+def test_trials_that_fail_are_assessed_too(start, failed):
     """Overflowing noise and a start without a time end between two checks of the lanes."""
     changes = {
-        "process": nrjax.LaplaceJumps((), 0.01, 100.0, size=6),
-        "guarantee": nrjax.PureGuarantee(1.0),
-        "schedule": nrjax.Grid(np.geomspace(start, 0.01, 30)),
+        "process": Limited(()),
+        "schedule": nrjax.Grid(np.geomspace(start, 0.01, 50)),
         "rule": nrjax.PublicThreshold(1.0),
     }
     plain = outcomes_with(Distance(3.0), **changes)
     chex.assert_trees_all_equal(outcomes_with(Ceiled(3.0), **changes), plain)
-    assert np.any(plain.status != Status.EXHAUSTED)
+    assert np.any(plain.status == failed)
     assert not np.any(plain.status == Status.STOPPED)
 
 
