@@ -1,5 +1,6 @@
 """Summaries agree with kept trials up to the stated resolution."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -224,7 +225,9 @@ def test_a_kill_costs_seconds_of_work(tmp_path, monkeypatch, seconds, trials, fi
     monkeypatch.setattr(Program, "run", timed)
     monkeypatch.setattr(Program, "batch", 1)
     monkeypatch.setattr(local, "time", clock)
-    study = cheap.study({"walk": cheap.Walk(np.float32(6)), "near": cheap.interaction()})
+    one = nrjax.Batching(devices=jax.devices()[:1])  # each device counts each launch
+    trial_of = {"walk": cheap.Walk(np.float32(6)), "near": cheap.interaction()}
+    study = cheap.study({n: nrjax.Case(trial=t, batching=one) for n, t in trial_of.items()})
     options = {"trials": trials, "keep": "summary"}
     with pytest.raises(Killed):
         study.run(tmp_path / "run", progress=Then(6), **options)

@@ -114,7 +114,8 @@ def test_a_study_of_scalars_is_a_few_launches_and_a_file(tmp_path, monkeypatch):
 
 def test_no_bit_depends_on_launches_and_files(tmp_path, monkeypatch):
     """A run with launches of odd sizes is killed, resumed with other sizes, and extended."""
-    study, more = cheap.study(), {"progress": False}
+    cases = {"near": cheap.interaction(), "low": cheap.Walk(np.float32(0))}
+    study, more = cheap.study(cases), {"progress": False}
     whole = study.run(tmp_path / "whole", trials=97, **more)
     sizes = itertools.cycle((5, 1, 11, 3))
 
@@ -125,7 +126,7 @@ def test_no_bit_depends_on_launches_and_files(tmp_path, monkeypatch):
     monkeypatch.setattr(local.Pace, "took", took)
     monkeypatch.setattr(local, "FILE_SECONDS", 0.0)
     out = tmp_path / "run"
-    for launches in (2, 30):
+    for launches in (2, 15):
         with pytest.raises(Killed):
             study.run(out, trials=50, **more | {"progress": Then(launches)})
     assert 0 < len(study.run(out, trials=50, **more).store.done("near", "outcome")) < 50
