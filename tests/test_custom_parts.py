@@ -157,11 +157,10 @@ class Numbered(nrjax.Brownian):
 
 def test_python_numbers_may_be_states_and_leaves():
     parts = {"rule": Counting(), "process": Numbered(())}
-    for changes in (parts, {"rule": parts["rule"]}):
-        trial = interaction([4.0, 3.0, 2.0, 1.0], **changes)
-        assert nrjax.run_until(KEY, trial).step == 2
-        np.testing.assert_array_equal(nrjax.simulate(KEY, trial, trials=5).step, 2)
-        np.testing.assert_array_equal(nrjax.sweep(KEY, [trial] * 2, trials=5).step, 2)
+    trial = interaction([4.0, 3.0, 2.0, 1.0], **parts)
+    assert nrjax.run_until(KEY, trial).step == 2
+    np.testing.assert_array_equal(nrjax.simulate(KEY, trial, trials=5).step, 2)
+    np.testing.assert_array_equal(nrjax.sweep(KEY, [trial] * 2, trials=5).step, 2)
     rule = Part(RULE, "status", lambda f, s: Status.RUNNING)
     assert run(rule=rule).status == Status.STOPPED
     assert interaction(utility=Distance(2**40)).utility.target == 2.0**40

@@ -10,7 +10,7 @@ import pytest
 
 import nrjax
 from nrjax import progress
-from tests.problems import scalar
+from tests.problems import interaction
 
 
 class Clock:
@@ -81,7 +81,7 @@ def test_a_line_with_a_bar_is_redrawn_on_a_terminal():
 
 
 def test_simulate_and_sweep_show_progress_on_request(capsys):
-    key, trial = jax.random.key(3), nrjax.Interaction(**scalar())
+    key, trial = jax.random.key(3), interaction([0.25])
     quiet = nrjax.simulate(key, trial, trials=70)
     assert capsys.readouterr().out == ""
     chex.assert_trees_all_equal(nrjax.simulate(key, trial, trials=70, progress=True), quiet)

@@ -43,9 +43,7 @@ EVERY = ("skellam", "brownian", "laplace", "discrete_laplace")
 SOME = EVERY[:1] + EVERY[2:]
 
 
-@pytest.fixture(
-    scope="module", params=[SOME, pytest.param(EVERY, marks=pytest.mark.long)], ids=len
-)
+@pytest.fixture(scope="module", params=[SOME, pytest.param(EVERY, marks=pytest.mark.long)], ids=len)
 def finished(request, tmp_path_factory, data_file):
     """Return results, with the releases of the Skellam cases."""
     study = skellam_counts.study(settings(data_file, mechanism=request.param))
