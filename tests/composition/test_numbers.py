@@ -10,6 +10,7 @@ import pytest
 
 import nrjax
 from nrjax import composition as c
+from nrjax.composition import conversions
 from tests.composition import exact
 from tests.composition.cases import FILTERS, granted
 
@@ -115,6 +116,12 @@ ERRORS = [
         lambda: c.SideBySideFilter(c.ZCDPFilter(1.0, 1e-6), c.ZCDPFilter(1.0, 1e-6)),  # type: ignore
         "ex_post must be a ExPostFilter",
     ),
+    (lambda: conversions.epsilon_of_zcdp(-1, 0.1), "rho must be finite and not negative"),
+    (lambda: conversions.zcdp_for(0, 0.1), "epsilon must be positive and finite"),
+    (lambda: conversions.zcdp_for(1, 0), "delta must be strictly between 0 and 1"),
+    (lambda: conversions.zcdp_for(1, 0.1, "best"), "conversion must be one of"),
+    (lambda: conversions.rdp_for(1, 1, 0.1), "order must be above 1"),
+    (lambda: conversions.gdp_for(np.nan, 0.1), "epsilon must be positive"),
     *(
         (lambda build=case.build, bad=bad: build(*bad), f"{name}.* must be")
         for case in FILTERS
