@@ -281,10 +281,7 @@ class Ledger(CostModel, abc.ABC):
     def _own(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
-        """Return a mask of a round's place, the round's reservation, and a request's cost.
-
-        The mask has shape (rounds,), and is all False for a request with another cap.
-        """
+        """Return a mask of a round's place (none with another cap), its reservation, and a cost."""
         dtype = self._dtype_of(state)
         own, reserved = state.locate(round)
         same = same_terms(request, round, dtype)

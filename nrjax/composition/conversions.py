@@ -61,10 +61,7 @@ def check_conversion(value: str) -> None:
 
 
 def _premium(order: Any, level: float) -> tuple[Any, Any]:
-    """Return the term that [CKS20] adds to a Rényi divergence, and a bound of its error.
-
-    `level` is `log(1/delta)`.
-    """
+    """Return what [CKS20] adds to a divergence at `level = log(1/delta)`, and its error bound."""
     tail = (level - np.log(order)) / (order - 1)
     # log(1 - 1/A), whose argument cancels near A = 1.
     gain = np.where(order < 2, np.log((order - 1) / order), np.log1p(-1 / order))

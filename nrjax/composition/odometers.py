@@ -57,10 +57,7 @@ class _Odometer(costs.CostModel, abc.ABC):
         return dataclasses.replace(state, spent=total)
 
     def _spent(self, state: LedgerState) -> Array:
-        """Return the costs spent, rounded up, shape (units,).
-
-        They are infinite if the state is for another order or gamma.
-        """
+        """Return the costs spent, rounded up, or infinity for another order or gamma, (units,)."""
         return jnp.where(check_owner(self, state), rounded_up(state.spent), jnp.inf)
 
 

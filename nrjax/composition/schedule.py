@@ -137,10 +137,7 @@ class FilteredSchedule(Schedule):
         return jnp.nan_to_num(self.guarantee.epsilon(self.last_time), nan=0.0)
 
     def _test_cap(self) -> Array | None:
-        """Return the largest cost of the answers, or None if the filter ignores caps.
-
-        It is also None if the largest cost is not known.
-        """
+        """Return the largest cost of the answers, None if unknown or if caps are ignored."""
         if self.rule is None or not self.filter.takes_caps:
             return None
         epsilon = self._largest_epsilon() if self.rule.uses_epsilon else jnp.asarray(jnp.nan)
