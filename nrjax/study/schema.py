@@ -3,13 +3,12 @@
 import dataclasses
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nrjax._validation import check, check_integer
+from nrjax._validation import check
 from nrjax.study.checks import RESERVED, check_known, check_name
 
 if TYPE_CHECKING:
@@ -137,10 +136,7 @@ class Pass:
         return dataset.set_coords([self.axis, *self.coordinates])
 
     def check(self) -> None:
-        """Raise ValueError if a size, name, dtype or axis cannot be stored."""
-        check_integer("trials", self.trials, 1)
-        if self.chunk is not None:
-            check_integer("chunk", self.chunk, 1, 2**32 - 1)
+        """Raise ValueError if a variable or a coordinate cannot be stored."""
         sizes: dict[str, int] = {}
         for name, variable in self.variables.items():
             check_name("variable", name, RESERVED)
@@ -204,15 +200,11 @@ def to_json(settings: Mapping[str, Any], cases: Sequence[StoredCase]) -> dict[st
     """Check settings and cases, and return them as strict JSON.
 
     Raises:
-        ValueError: a name, size, dtype or axis cannot be stored, or a value is not strict JSON,
+        ValueError: a variable or a coordinate cannot be stored, or a value is not strict JSON,
             such as an infinity or an array.
     """
-    for name, count in Counter(case.name for case in cases).items():
-        check(count == 1, "name", name, "the name of one case only")
-        check_name("name", name)
     for case in cases:
-        for name, one in case.passes.items():
-            check_name("pass", name)
+        for one in case.passes.values():
             one.check()
     schema = {"settings": dict(settings), "cases": [dataclasses.asdict(case) for case in cases]}
     try:
