@@ -170,15 +170,9 @@ def test_one_level_more_is_the_least():
     ],
 )
 def test_wrong_arguments_are_refused(change, message):
-    arguments = {
-        "count": 50.0,
-        "smallest": 1e-4,
-        "largest": 0.1,
-        "levels": 10,
-        "method": "brownian",
-    }
+    usual = {"count": 50.0, "smallest": 1e-4, "largest": 0.1, "levels": 10, "method": "brownian"}
     with pytest.raises(ValueError, match=message):
-        release_count(jax.random.key(0), accuracy=RelativeError(0.1), **(arguments | change))
+        release_count(jax.random.key(0), accuracy=RelativeError(0.1), **(usual | change))
 
 
 def test_a_traced_fraction_is_not_shown():

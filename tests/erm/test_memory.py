@@ -64,20 +64,6 @@ def test_preparing_rows_takes_one_copy_of_them(monkeypatch):
     assert peak(lambda: Expansion.fit(rows, weights, optimum, 0.0)) < 0.6 * x.nbytes
 
 
-def test_an_expansion_by_blocks_differs_by_rounding_only(monkeypatch):
-    rng = np.random.default_rng(1)
-    rows, weights = merge(rng.normal(size=(500, DIMENSION)))
-    optimum = rng.normal(size=DIMENSION)
-    whole = Expansion.fit(rows, weights, optimum, 0.0)
-    monkeypatch.setattr(_numerics, "_BLOCK_SIZE", 2**10)
-    blocks = Expansion.fit(rows, weights, optimum, 0.0)
-    for name in ("curvatures", "longest", "flattest"):
-        np.testing.assert_allclose(getattr(blocks, name), getattr(whole, name), rtol=1e-12)
-    # The signs of the eigenvectors may differ.
-    for part, expected in zip(blocks.cubic, whole.cubic, strict=True):
-        np.testing.assert_allclose(np.abs(part), np.abs(expected), rtol=1e-6, atol=1e-12)
-
-
 def test_merged_rows_are_those_of_the_table():
     rng = np.random.default_rng(2)
     table = rng.integers(-1, 2, (300, 3)) * rng.choice([1.0, -1.0], (300, 1))

@@ -228,16 +228,6 @@ def test_a_wrong_case_is_refused_before_the_run(tmp_path, given, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wrong_study_is_refused(tmp_path):
-    for name, cases, message in (
-        ("", {}, "name must be text that is not empty"),
-        ("s", {}, r"cases must be at least one, by name"),
-        ("s", {"a/b": cheap.interaction()}, "case must be letters, digits"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            nrjax.Study(name, cases).run(tmp_path / "out", progress=False)
-
-
 def test_a_quantity_that_cannot_be_summarised_is_refused(tmp_path):
     """It is kept with its axes if trials are kept."""
     given = {"trial": cheap.Walk(np.float32(0)), "quantities": {"it": pairs}}

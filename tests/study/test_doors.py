@@ -56,6 +56,8 @@ CONSTRUCTORS = [
     # cases
     (study, [[ONE]], f"cases {MAPPING} interactions"),
     (study, [{1: ONE}], f"cases {MAPPING}"),
+    (study, [{}], "cases must be at least one, by name"),
+    (nrjax.Study, ["", {}], "name must be text that is not empty"),
     (study, [{"a b": ONE}], "case must be letters, digits"),
     (study, [{"manifest.json": ONE}], r"case must be none of the reserved names"),
     (study, [{"Manifest.json": ONE}], r"case must be none of the reserved names"),
