@@ -104,23 +104,6 @@ def test_unusable_costs_leave_nothing(dtype):
     assert _state.add(start, zero) == start
 
 
-def test_one_call_at_a_time(dtype):
-    """Python's numbers, which have more digits than the dtype, without compilation."""
-    rng = np.random.default_rng(1)
-    filter = c.ExPostFilter(1.0, 1e-6)
-    state = filter.init()
-    spent, deltas = Fraction(0), Fraction(0)
-    for size in [0.3, 1e-50, *(0.09 * rng.random(12)), 1e-9, 0.1, 0.01]:
-        state, admitted = filter.take(state, c.ExPost(float(size), 1e-7 * float(size)))
-        if admitted:
-            spent += Fraction(float(size))
-            deltas += Fraction(1e-7 * float(size))
-    assert Fraction(9, 10) < spent <= 1 - Fraction(float(filter.remaining(state)))
-    assert deltas <= Fraction(1e-6)
-    state = granted(filter.take(state, c.ExPost(filter.remaining(state))))
-    assert not filter.admits(state, c.ExPost(float(jnp.finfo(dtype).eps) * 40))
-
-
 @pytest.mark.parametrize("part", [0.0, 4e-7])
 def test_what_is_left_fits(dtype, part):
     """A request for all that remains is admitted, no more than that, and then little remains.

@@ -1,4 +1,4 @@
-"""The minimiser over a ball, against its optimality conditions and an eigendecomposition.
+"""The minimiser over a ball, against its optimality conditions.
 
 By More and Sorensen (1983) theta is a global minimiser if and only if some mu >= 0 has
 `(A + mu I) theta = c`, `A + mu I >= 0`, `|theta| <= r` and `mu (r - |theta|) = 0`. The check of
@@ -157,43 +157,6 @@ def test_every_answer_satisfies_the_conditions_of_a_minimum(d, dtype):
     assert not broken, {line: names[int(line.split()[1][:-1])] for line in broken}
     assert minima.argument.dtype == dtype
     assert np.all(minima.residual <= tolerance(dtype))
-
-
-def minimum_by_eigenvectors(a, c, r):
-    """Return minimal objectives, by eigendecompositions and a bisection for the multiplier."""
-    values, vectors = np.linalg.eigh(a)
-    along = np.einsum("bij,bi->bj", vectors, c)
-
-    gaps = values - values[:, :1]
-
-    def point(shift):
-        """Return the solution for the multiplier `shift - values[:, 0]`."""
-        return along / np.maximum(gaps + shift[:, None], 1e-100)
-
-    low = np.maximum(values[:, 0], 0)
-    is_inside = (low > 0) & (norms(point(low)) <= r)
-    high = low + norms(c) / r
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        is_long = norms(point(middle)) > r
-        low, high = np.where(is_long, middle, low), np.where(is_long, high, middle)
-    theta = np.where(along == 0, 0, point(high))
-    # In the hard case the lowest eigenvector is added to reach the sphere.
-    missing = np.where(is_inside, 0, np.maximum(r**2 - np.sum(theta**2, axis=1), 0))
-    theta[:, 0] += np.copysign(np.sqrt(missing), along[:, 0])
-    return np.sum((0.5 * values * theta - along) * theta, axis=1)
-
-
-@pytest.mark.parametrize("d", [2, 10])
-def test_the_objective_is_that_of_an_eigendecomposition(d, dtype):
-    names, *problem = problems(d, dtype)
-    kept = [lane for lane, name in enumerate(names) if "times" not in name]
-    a, c, r, theta = (np.asarray(x[kept], float) for x in (*problem, answers(d, dtype).argument))
-    objective = 0.5 * np.einsum("bi,bij,bj->b", theta, a, theta) - np.sum(c * theta, axis=1)
-    scale = np.linalg.norm(a, axis=(1, 2)) * r**2 + norms(c) * r
-    error = (objective - minimum_by_eigenvectors(a, c, r)) / np.where(scale > 0, scale, 1)
-    # In float64 the eigendecomposition is the less exact one where A is singular.
-    assert np.abs(error).max() < (2e-5 if dtype == jnp.float32 else 2e-8)
 
 
 def test_scaling_the_solution_of_the_linear_system_is_detected(dtype):
