@@ -175,12 +175,6 @@ def test_an_infinite_mean_is_marked_and_the_median_drawn(five, figures):
     assert below.get_ylim() == (1.0, 1e6)
 
 
-def test_markers_are_empty_where_some_trials_did_not_stop(figures):
-    lines = [line for line in figures["accuracy"].axes[0].lines if line.get_marker() == "s"]
-    empty = [tuple(one.get_xdata()) for one in lines if one.get_markerfacecolor() == "white"]
-    assert set(empty) == {(0.02, 0.05)}
-
-
 def test_ratios_are_of_medians_and_infinite_where_most_fail(figures):
     ridge, logistic = figures["cheapest"].axes
     for method in ("brownian_above_threshold", "brownian_reduced"):

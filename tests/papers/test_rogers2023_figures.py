@@ -8,7 +8,7 @@ import pytest
 from nrjax.datasets import zipf_counts, zipf_law
 from nrjax.papers import rogers2023
 from nrjax.study.plotting import STYLES
-from tests.invented import bands, check_margin, ends_of, invented, legend_of
+from tests.invented import bands, check_margin, ends_of, invented
 
 MARKS, TRIALS = 20, 30
 SIZES = (8000, 128_000)
@@ -120,22 +120,6 @@ def test_means_and_bands_are_those_of_the_trials(two, figures):
     assert [tick.get_text() for tick in below.get_xticklabels()] == ["8,000", "128,000"]
     assert above.get_ylabel() == "results returned"
     assert "within 0.1" in below.get_ylabel()
-
-
-def test_markers_differ_by_method_and_by_filter(tmp_path):
-    options = {"methods": ("brownian", "laplace"), "filters": ("gaussian", "renyi")}
-    figure = results_of(tmp_path, (("zipf", 8000),), **options).plot("returned")["returned"]
-    assert legend_of(figure)[:4] == [
-        f"{method}, {title} filter"
-        for method in ("brownian", "laplace")
-        for title in ("Gaussian", "Rényi")
-    ]
-    looks = {
-        (line.get_color(), line.get_marker(), line.get_fillstyle())
-        for line in figure.legends[0].get_lines()[:4]
-    }
-    assert len(looks) == 4
-    assert len({look[:2] for look in looks}) == 2
 
 
 EXTREMES = {

@@ -245,18 +245,6 @@ def test_figures_show_losses_and_stated_epsilons(finished):
             np.testing.assert_array_equal(stated[0], along["epsilon"].values)
 
 
-def test_titles_with_long_names_of_files_do_not_overlap(finished, monkeypatch):
-    for case in finished.cases.values():
-        monkeypatch.setitem(case.attributes, "data", "population by place.csv")
-    for name in ("realised_loss", "loss_along_path"):
-        figure = finished.plot(name)[name]
-        figure.canvas.draw()
-        axes = [one for one in figure.axes if one.get_subplotspec().is_first_row()]
-        ends = [one.title.get_window_extent().intervalx for one in axes]
-        ends = [0.0, *np.ravel(ends), figure.bbox.width]
-        assert np.diff(ends).min() > 0
-
-
 def test_the_absolute_criterion_and_named_groups(data_file):
     chosen = settings(
         data_file,
