@@ -31,7 +31,7 @@ import jax
 import numpy as np
 
 from benchmarks import numpy_ligett, papers
-from benchmarks.rows import Row, check_same_distribution
+from benchmarks.rows import Row, check_same_distribution, standard_errors
 from benchmarks.whitehouse2022 import process_with_threads, timed
 from nrjax import datasets
 from nrjax.keys import study_key
@@ -110,15 +110,6 @@ def numpy_runs(case, settings):
         for name, judge in judges(case, settings).items()
         for how, options in blocks.items()
     }
-
-
-def standard_errors(ours, theirs):
-    """Return the difference of two means in standard errors, or 0 if all numbers are equal."""
-    if ours.size == 0 or theirs.size == 0:
-        return 0.0 if ours.size == theirs.size else np.inf
-    error = np.sqrt(np.var(ours) / ours.size + np.var(theirs) / theirs.size)
-    difference = abs(np.mean(ours) - np.mean(theirs))
-    return float(difference / error) if error > 0 else (np.inf if difference > 0 else 0.0)
 
 
 def apart(results, trials):

@@ -25,8 +25,7 @@ import jax
 import numpy as np
 
 from benchmarks import numpy_rogers, papers
-from benchmarks.ligett2017 import standard_errors
-from benchmarks.rows import Row, check_same_distribution
+from benchmarks.rows import Row, check_same_distribution, standard_errors
 from benchmarks.whitehouse2022 import process_with_threads, timed
 from nrjax.counts import CountRelease
 from nrjax.keys import study_key

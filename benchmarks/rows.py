@@ -5,6 +5,8 @@ import resource
 import sys
 from pathlib import Path
 
+import numpy as np
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -35,6 +37,15 @@ def peak_gib() -> float:
         return int(line.split()[1]) / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+def standard_errors(ours, theirs):
+    """Return the difference of two means in standard errors, or 0 if all numbers are equal."""
+    if ours.size == 0 or theirs.size == 0:
+        return 0.0 if ours.size == theirs.size else np.inf
+    error = np.sqrt(np.var(ours) / ours.size + np.var(theirs) / theirs.size)
+    difference = abs(np.mean(ours) - np.mean(theirs))
+    return float(difference / error) if error > 0 else (np.inf if difference > 0 else 0.0)
 
 
 def check_same_distribution(different: list[str]) -> None:
