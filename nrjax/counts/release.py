@@ -67,6 +67,7 @@ class _State(NamedTuple):
     """
 
     running: Array
+    waiting: Array
     spent: Any
     passage: Any
     item: Array
@@ -162,17 +163,23 @@ def _run(trial: CountRelease, key: Array) -> CountOutcome:
     noise = role_key(key, Role.NOISE)
     marks = jnp.arange(1, trial.marks + 1, dtype=jnp.int32)
 
-    @jax.jit  # traced once for both calls
-    def attempt(spent: Any, item: Array) -> tuple[Array, Any, Any]:
-        """Select a count and start its release, if the filter admits the cost of both."""
-        selected, admitted = trial.filter.take(spent, trial.selection.request)
+    def attempt(state: _State) -> _State:
+        """Select a count and start its release, or end the trial if the filter refuses the cost."""
+        item = jnp.minimum(state.item, len(ranked) - 1)
+        selected, admitted = trial.filter.take(state.spent, trial.selection.request)
         admitted &= trial.filter.admits(selected, passage.first_request(dtype))
-        admitted &= item < len(ranked)
-        started, state = passage.start(trial.filter, selected, ranked[item])
-        return admitted, select(admitted, started, spent), state
+        admitted &= state.item < len(ranked)
+        started, fresh = passage.start(trial.filter, selected, ranked[item])
+        starts = state.waiting & admitted
+        return state._replace(
+            running=state.running & (~state.waiting | admitted),
+            spent=select(starts, started, state.spent),
+            passage=select(starts, fresh, state.passage),
+        )
 
     def draw(state: _State, random: Array) -> tuple[_State, tuple[Array, Array]]:
-        """Make one draw of noise. If it ends the release of a count, attempt the next count."""
+        """Attempt the next count if the last one has ended, and make one draw of noise."""
+        state = attempt(state)
         spent, inner, verdict = passage.step(
             trial.filter, state.spent, state.passage, ranked[state.item], random
         )
@@ -181,13 +188,12 @@ def _run(trial: CountRelease, key: Array) -> CountOutcome:
         precise = accepted & verdict.precise
         fraction = 1 - jnp.asarray(trial.filter.remaining(spent), dtype) / budget
         mark = jnp.clip(jnp.ceil(fraction * trial.marks), 1, trial.marks).astype(jnp.int32)
-        item = state.item + ended
-        admitted, started, fresh = attempt(spent, item)
         following = _State(
-            running=state.running & (~ended | admitted),
-            spent=select(ended, started, select(state.running, spent, state.spent)),
-            passage=select(ended, fresh, inner),
-            item=item,
+            running=state.running,
+            waiting=ended,
+            spent=select(state.running, spent, state.spent),
+            passage=inner,
+            item=state.item + ended,
             returned=state.returned + accepted,
             precise=state.precise + precise,
             steps=state.steps + state.running,
@@ -204,8 +210,10 @@ def _run(trial: CountRelease, key: Array) -> CountOutcome:
         return state, number + 1, returned_by, precise_by
 
     zero = jnp.int32(0)
-    running, spent, inner = attempt(trial.filter.init(), zero)
-    state = _State(running, spent, inner, zero, zero, zero, zero)
+    yes, nothing = jnp.asarray(True), trial.filter.init()
+    form = jax.eval_shape(lambda spent: passage.start(trial.filter, spent, ranked[0])[1], nothing)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
+    state = _State(yes, yes, nothing, blank, zero, zero, zero, zero)
     none = jnp.zeros_like(marks)
     state, _, returned_by, precise_by = jax.lax.while_loop(
         lambda carry: carry[0].running, block, (state, zero, none, none)
