@@ -21,6 +21,7 @@ from nrjax.guarantees import MixtureBoundary as MixtureBoundary
 from nrjax.guarantees import OneSidedMixtureBoundary as OneSidedMixtureBoundary
 from nrjax.guarantees import PureGuarantee as PureGuarantee
 from nrjax.guarantees import RenyiBoundary as RenyiBoundary
+from nrjax.guarantees import RenyiMixture as RenyiMixture
 from nrjax.interaction import Interaction as Interaction
 from nrjax.keys import trial_key as trial_key
 from nrjax.mechanism import Mechanism as Mechanism

@@ -1,5 +1,6 @@
 """Guarantees: the ex-post epsilon of stopping at a time, and the time of an epsilon."""
 
+from nrjax.guarantees._priors import log_uniform
 from nrjax.guarantees.boundaries import (
     LinearBoundary,
     MixtureBoundary,
@@ -7,6 +8,7 @@ from nrjax.guarantees.boundaries import (
 )
 from nrjax.guarantees.grid import GridBoundary
 from nrjax.guarantees.minimax import MinimaxBoundary
+from nrjax.guarantees.mixtures import RenyiMixture
 from nrjax.guarantees.notions import NOTIONS
 from nrjax.guarantees.pure import DiscretePureGuarantee, PureGuarantee
 from nrjax.guarantees.renyi import RenyiBoundary
@@ -21,4 +23,6 @@ __all__ = [
     "OneSidedMixtureBoundary",
     "PureGuarantee",
     "RenyiBoundary",
+    "RenyiMixture",
+    "log_uniform",
 ]

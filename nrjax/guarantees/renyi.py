@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from nrjax._validation import check_numbers
 from nrjax.guarantees._rounding import SafeGuarantee, host_or_trace
 
-_TERM_MARGIN = 12
+TERM_MARGIN = 12
 """Number of machine epsilons by which each term is rounded up.
 
 The number allows 4 for the formula, 2 for casts, and the rest for approximate division.
@@ -85,13 +85,13 @@ class RenyiBoundary(SafeGuarantee):
 
     def _epsilon(self, time: Array, sensitivity: Array, level: Array, order: Array) -> Array:
         raw = sensitivity / time * (0.5 * order * sensitivity)
-        raw = raw * (1 + _TERM_MARGIN * float(jnp.finfo(raw.dtype).eps)) + _least(level, order)
+        raw = raw * (1 + TERM_MARGIN * float(jnp.finfo(raw.dtype).eps)) + _least(level, order)
         return jnp.maximum(raw, 0)  # a negative epsilon would claim more than is true
 
     def _time(self, target: Array, sensitivity: Array, level: Array, order: Array) -> Array:
         eps = float(jnp.finfo(target.dtype).eps)
         rest = target * (1 - 8 * eps) - _least(level, order)
-        raw = sensitivity * (0.5 * order * sensitivity) / rest * (1 + 2 * _TERM_MARGIN * eps)
+        raw = sensitivity * (0.5 * order * sensitivity) / rest * (1 + 2 * TERM_MARGIN * eps)
         return jnp.where(rest > 0, raw, jnp.inf)
 
     def _reachable(self, dtype: Any) -> tuple[str, str]:
@@ -103,7 +103,7 @@ class RenyiBoundary(SafeGuarantee):
 def _least(level: Array, order: Array) -> Array:
     """Return the floor of epsilon, rounded up."""
     floor, size = _floor(order - 1, level, jnp)
-    return floor + _TERM_MARGIN * float(jnp.finfo(floor.dtype).eps) * size
+    return floor + TERM_MARGIN * float(jnp.finfo(floor.dtype).eps) * size
 
 
 def _floor(less: Any, level: Any, xp: Any) -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ from nrjax.guarantees import (
     OneSidedMixtureBoundary,
     PureGuarantee,
     RenyiBoundary,
+    RenyiMixture,
 )
 from tests.conformance.common import assert_close, assert_pytree, count_traces
 
@@ -42,6 +43,9 @@ GUARANTEES = (
         "one-sided", lambda s: OneSidedMixtureBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.01
     ),
     GuaranteeCase("renyi", lambda s: RenyiBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.3),
+    GuaranteeCase(
+        "three orders", lambda s: RenyiMixture(s, 1e-6, [20.0, 40.0, 80.0], [3.0, 3.0, 4.0]), 0.3
+    ),
     GuaranteeCase("pure", PureGuarantee, 1e-4),
     GuaranteeCase("pure, of integers", DiscretePureGuarantee, 1e-4),
 )

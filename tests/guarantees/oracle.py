@@ -3,7 +3,8 @@
 import numpy as np
 from scipy.integrate import simpson
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import lambertw, log_ndtr, ndtr
+from scipy.special import lambertw, log_ndtr, logsumexp, ndtr, softmax
+from scipy.stats import norm
 
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
 
@@ -83,3 +84,56 @@ def exceeded(times, levels, sensitivity, nodes=401):
             density = simpson(density * kernel, x=losses)
         losses = here
     return probability
+
+
+def best_gain(epsilons, steps, payoff):
+    """Return the largest mean payoff of a stopping rule, by dynamic programming.
+
+    The loss is a Brownian motion with drift 1/2 in u = D2^2/t, observed after each of `steps` equal
+    steps of u.
+    """
+    du = steps[0]
+    losses = np.linspace(-12, 14, 801)
+    width = losses[1] - losses[0]
+    kernel = norm.pdf(losses[None, :], losses[:, None] + du / 2, np.sqrt(du)) * width
+    value = payoff(losses, epsilons[-1])
+    for epsilon in epsilons[-2::-1]:
+        value = np.maximum(payoff(losses, epsilon), kernel @ value)
+    return float(norm.pdf(losses, du / 2, np.sqrt(du)) @ value * width)
+
+
+def hockey_stick(loss, epsilon):
+    return np.maximum(-np.expm1(epsilon - loss), 0)
+
+
+def exceeds(loss, epsilon):
+    return (loss > epsilon).astype(float)
+
+
+def mixture(s, delta, orders, weights):
+    """Return epsilon of `RenyiMixture` at s = D2^2/t, by bisection for the maximiser.
+
+    All arguments have the same length, orders and weights a second axis.
+    """
+    less, weights = orders - 1, weights / weights.sum(axis=-1, keepdims=True)
+    log_slope = np.log(weights * orders) + np.log(delta)[:, None]
+
+    def slopes(y):
+        return log_slope + less * (y[:, None] - orders * s[:, None] / 2)
+
+    high = np.min(orders * s[:, None] / 2 - log_slope / less, axis=-1)
+    low = high - np.log(orders.shape[-1]) / less.min(axis=-1) - 1e-9
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        above = logsumexp(slopes(middle), axis=-1) > 0
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return high + np.log1p(-np.sum(softmax(slopes(high), axis=-1) / orders, axis=-1))
+
+
+def one_look(x, delta):
+    """Return the exact epsilon of one Gaussian release at x = D2/sqrt(t)."""
+
+    def excess(epsilon):
+        return ndtr(x / 2 - epsilon / x) - np.exp(epsilon + log_ndtr(-x / 2 - epsilon / x)) - delta
+
+    return brentq(excess, 0, 40 * x + x * x, xtol=1e-14)

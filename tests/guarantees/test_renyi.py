@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from nrjax.guarantees import LinearBoundary, RenyiBoundary
+from tests.guarantees.oracle import best_gain, exceeds, hockey_stick
 
 pytestmark = pytest.mark.numerical
 
@@ -42,30 +42,6 @@ def test_rounded_up(order):
     stated = np.asarray(found.epsilon(times), float)
     assert np.all(stated >= np.maximum(exact, 0) * (1 - 1e-14))
     np.testing.assert_allclose(stated, np.maximum(exact, 0), rtol=1e-4, atol=1e-5)
-
-
-def best_gain(epsilons, steps, payoff):
-    """Return the largest mean payoff of a stopping rule, by dynamic programming.
-
-    The loss is a Brownian motion with drift 1/2 in u = D2^2/t, observed after each of `steps` equal
-    steps of u.
-    """
-    du = steps[0]
-    losses = np.linspace(-12, 14, 801)
-    width = losses[1] - losses[0]
-    kernel = norm.pdf(losses[None, :], losses[:, None] + du / 2, np.sqrt(du)) * width
-    value = payoff(losses, epsilons[-1])
-    for epsilon in epsilons[-2::-1]:
-        value = np.maximum(payoff(losses, epsilon), kernel @ value)
-    return float(norm.pdf(losses, du / 2, np.sqrt(du)) @ value * width)
-
-
-def hockey_stick(loss, epsilon):
-    return np.maximum(-np.expm1(epsilon - loss), 0)
-
-
-def exceeds(loss, epsilon):
-    return (loss > epsilon).astype(float)
 
 
 @pytest.mark.parametrize(("delta", "epsilon"), [(0.05, 1.0), (0.05, 0.5), (1e-3, 1.0)])

@@ -1,0 +1,52 @@
+"""Priors of the time at which trials stop, for boundaries that are designed for one."""
+
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from nrjax._validation import check, check_positive
+
+
+def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) -> np.ndarray:
+    """Return the weights of a prior of the stopping time that is uniform in log(time).
+
+    A weight costs little, because epsilon grows with about the root of its logarithm. So keep some
+    weight (`rest`) on all times, in case that the prior is wrong.
+
+    >>> nrjax.guarantees.log_uniform([8.0, 4.0, 2.0, 1.0], least=2.0, most=4.0)
+    array([0.025, 0.475, 0.475, 0.025])
+
+    Args:
+        times: times in equal ratios, shape (n,).
+        least: smallest time that is likely.
+        most: largest time that is likely.
+        rest: total weight that is spread over all times.
+
+    Raises:
+        ValueError: no time lies between `least` and `most`, or `rest` is not between 0 and 1.
+    """
+    times = np.asarray(times, float)
+    likely = (times >= least * (1 - 1e-6)) & (times <= most * (1 + 1e-6))
+    check(likely.any(), "times", times, f"partly between {least!r} and {most!r}")
+    check(0 <= rest < 1, "rest", rest, "at least 0 and below 1")
+    return (1 - rest) * likely / likely.sum() + rest / times.size
+
+
+def checked_prior(times: Any, weights: Any, origin: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the times of a prior and their weights with sum 1, in float64.
+
+    Raises:
+        ValueError: times or weights are traced, not positive or not vectors of one shape, or the
+            prior comes from private data without payment.
+    """
+    hint = "A prior from private data must be released by a mechanism that is paid for."
+    check(origin in ("public", "paid"), "prior_from", origin, "'public' or 'paid'", hint)
+    for name, values in (("times", times), ("weights", weights)):
+        values = np.asarray(values, float) if isinstance(values, (list, tuple)) else values
+        array = check_positive(name, values)
+        ok = array is not None and array.ndim == 1 and array.size > 0
+        check(ok, name, values, "a vector of concrete numbers")
+    times, weights = (np.asarray(values, np.float64) for values in (times, weights))
+    check(times.shape == weights.shape, "weights", weights, f"of shape {times.shape}")
+    return times, weights / weights.sum()
