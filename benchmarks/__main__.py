@@ -20,6 +20,7 @@ from benchmarks import table
 NAMES = (
     "start_up",
     "stepping",
+    "compiled",
     "million_trials",
     "trust_region",
     "refilling",

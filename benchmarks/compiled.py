@@ -1,4 +1,4 @@
-"""Claim: small problems run 1.5 times as fast as in compiled loops, which are written by hand.
+"""Claim: small problems keep within a factor of compiled loops, which are written by hand.
 
 The baseline is numba (`numba_loops`, `numba_data`): a trial after another, on all cores, in
 float32, with the same noise, rules and distribution of steps. A loop keeps two numbers per trial,

@@ -105,7 +105,7 @@ INTERACTIONS = [
     ({"process": nrjax.Brownian}, "process must be an instance"),
     ({"process": Part(nrjax.Brownian(()), "shape", 3)}, "shape of Part must be a tuple"),
     ({"rule": -2.0}, r"rule must be an instance of nrjax\.StoppingRule"),
-    ({"utility": abs}, r"utility must be an instance of nrjax\.Utility .*method evaluate"),
+    ({"utility": abs}, r"utility must be an instance of nrjax\.Utility .*FunctionUtility"),
     ({"key": 0}, "key must be a JAX random key"),
     ({"key": jax.random.key(0, impl="rbg")}, "must be of the generator threefry2x32"),
     ({"utility": Distance(lambda release: release)}, r"utility.target must be a number"),

@@ -1,5 +1,7 @@
 """Priors of the time at which trials stop, for boundaries that are designed for one."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The hockey-stick guarantee of the Brownian mechanism by a mixture of Rényi orders."""
 
+from __future__ import annotations
+
 import functools
 from typing import Any, ClassVar, Literal, Self
 
