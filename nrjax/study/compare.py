@@ -10,8 +10,9 @@ from nrjax._validation import check
 from nrjax.guarantees.notions import notions_differ
 from nrjax.study.case import STOPPED
 from nrjax.study.frame import Frame
+from nrjax.study.intervals import binomial_interval
 from nrjax.study.paired import paired_interval
-from nrjax.study.statistics import Distribution, Sample, binomial_interval
+from nrjax.study.statistics import Distribution, Sample
 
 
 class Share(NamedTuple):

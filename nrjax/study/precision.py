@@ -18,7 +18,8 @@ from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.study.case import Case
 from nrjax.study.histograms import EPSILON_BINS
-from nrjax.study.statistics import Distribution, rank_of
+from nrjax.study.intervals import rank_of
+from nrjax.study.statistics import Distribution
 
 if TYPE_CHECKING:
     from nrjax.study.frame import Frame

@@ -14,7 +14,8 @@ from nrjax.outcome import Status
 from nrjax.study import precision
 from nrjax.study.formats import json_safe, lowest, number, share, span
 from nrjax.study.frame import Frame
-from nrjax.study.statistics import Distribution, binomial_interval, rank_of
+from nrjax.study.intervals import binomial_interval, rank_of
+from nrjax.study.statistics import Distribution
 
 _PERCENTS = (5, 25, 50, 75, 90, 95)
 """The percentages of the quantiles in the summary, q05 to q95."""

@@ -9,9 +9,9 @@ from nrjax.papers import _claims as claims
 from nrjax.papers._claims import Cases, group_by, humanise
 from nrjax.study import precision
 from nrjax.study.formats import json_safe, number, within
+from nrjax.study.intervals import binomial_interval
 from nrjax.study.report import Report
 from nrjax.study.results import Reporting, Results
-from nrjax.study.statistics import binomial_interval
 
 _REFERENCE = "noise_reduction"
 """The method to compare the others with. If it was not run, the first method is used."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from nrjax._validation import check
 from nrjax.papers._settings import check_settings
+from nrjax.study.intervals import rank_of
 from nrjax.study.results import Results
-from nrjax.study.statistics import rank_of
 
 Mechanism = Literal["skellam", "brownian", "laplace", "discrete_laplace"]
 
