@@ -14,7 +14,7 @@ from nrjax._cross_checks import check_integral
 from nrjax._format import format_value
 from nrjax._levels import Levels
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_positive, concrete_or_none
+from nrjax._validation import check, check_numbers, check_positive, concrete_or_none
 from nrjax._value import check_array
 from nrjax.guarantees import (
     DiscretePureGuarantee,
@@ -39,7 +39,8 @@ class Mechanism(Pytree):
 
     `nrjax.brownian`, `nrjax.laplace`, `nrjax.discrete_laplace` and the problems of `nrjax.erm` make
     mechanisms. `until` makes an interaction in one call. `interaction` takes a schedule, a utility
-    and a rule of your choice. `value, process, guarantee = mechanism` gives the parts.
+    and a rule of your choice. `value, process, guarantee = mechanism` gives the parts, from which
+    you make the mechanism of another process.
 
         >>> value, process, guarantee = nrjax.laplace([3.0, 4.0], sensitivity=1.0)
         >>> nrjax.Mechanism(value, process, guarantee).process
@@ -170,6 +171,8 @@ class Mechanism(Pytree):
             ValueError: not exactly one of `at_least` and `rule` is given, an argument is out of
                 range, no level is large enough for the private test, or JAX cannot trace the score.
         """
+        if at_least is not None:
+            check_numbers("at_least", at_least, lambda n: ~np.isnan(n), "a number")
         given = at_least is not None or rule is not None
         check(given, "at_least", None, "given, or else a rule", "For example at_least=-2.0.")
         expected = "None if at_least is given, which makes a rule"

@@ -57,4 +57,5 @@ def check_norm(sensitivity: Any, noise: str) -> None:
     """Raise a `ValueError` if a sensitivity has a norm other than the noise requires."""
     norm = NORMS[noise]
     expected = f"an {norm}-sensitivity, by which {noise.capitalize()} noise is scaled"
-    check(getattr(sensitivity, "norm", norm) == norm, "sensitivity", sensitivity, expected)
+    hint = f"Give nrjax.Sensitivity(VALUE, {norm!r})."
+    check(getattr(sensitivity, "norm", norm) == norm, "sensitivity", sensitivity, expected, hint)

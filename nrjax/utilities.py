@@ -92,7 +92,7 @@ def _explained(score: Any, arguments: tuple[Any, ...], error: Exception) -> str:
     first_line = (str(error).splitlines() or [""])[0]
     return (
         f"score must take a release and its data, here {shown} (got {name}, which raised {kind}: "
-        f"{first_line})."
+        f"{first_line}). Give its other arguments as data=(truth,)."
     )
 
 

@@ -236,7 +236,7 @@ MISTAKES = [
     (private(sensitivity=None), "sensitivity must be given for a private test"),
     (private(at_least=0.5), "at_least must be below 0.0, the best score .* give the margin"),
     (private(at_least=TRUTH), "at_least must be one finite number"),
-    (private(at_least=-0.1), "margin must be at least .* at the last level .*Aim lower"),
+    (private(at_least=-0.1), "margin must be at least .* at the last level .*smaller at_least"),
     (private(at_least=None, rule=nrjax.PublicThreshold(0.0)), "private must be False"),
     (lambda: nrjax.brownian(TRUTH, 1.0, 0.0), "delta must be strictly between 0 and 1"),
     (lambda: nrjax.brownian(TRUTH, nrjax.Sensitivity(1, "l1"), 1e-6), "an l2-sensitivity"),

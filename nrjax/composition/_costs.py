@@ -136,7 +136,10 @@ def squared_mu_of_odds(x: Array) -> Array:
 
 @functools.partial(jax.jit, inline=True)
 def _squared_mu_of_laplace(x: Array) -> Array:
-    """Return squared mu for `tail = exp(-x/2)/2`, where `x = D1/t` for Laplace noise."""
+    """Return mu^2, rounded up, of the Gaussian privacy (mu-GDP) of Laplace noise.
+
+    With `x = D1/t` and `tail = exp(-x/2)/2`, mu is `-2 Phi^-1(tail)`.
+    """
     centre = -jnp.expm1(-0.5 * jnp.minimum(x, 2))
     return _squared_mu(x, centre, 0.5 * jnp.exp(-0.5 * jnp.maximum(x, 2)))
 

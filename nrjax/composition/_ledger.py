@@ -281,7 +281,10 @@ class Ledger(CostModel, abc.ABC):
     def _own(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
-        """Return a mask of a round's place (none with another cap), its reservation, and a cost."""
+        """Return where an open round is stored (a mask), its reserved cost, and a request's cost.
+
+        If the request has other caps than the round, the mask is False and the reserved cost is 0.
+        """
         dtype = self._dtype_of(state)
         own, reserved = state.locate(round)
         same = same_terms(request, round, dtype)

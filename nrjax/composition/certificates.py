@@ -227,7 +227,7 @@ All further terms are below `4^14/29!`, 1e-22 of the sum.
 def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
     """Return the certificate of a pure ex-post round whose epsilon never exceeds `cap`.
 
-    The certificate is `C(e; m) = e - log(1 + s (1 - exp(-e)))/l`, where m is the cap and
+    It is `C(e; m) = e - log(1 + s (1 - exp(-e)))/l`, A the order, `l = A - 1`, m the cap, and
     `s = sinh(l m)/(sinh(A m) - sinh(l m))`. It is below e. At `e = m` it equals the divergence of
     randomised response (`pure`), and no certificate with that value at m is smaller anywhere. The
     cap must be fixed before the round. An epsilon above the cap gives NaN.

@@ -144,7 +144,10 @@ class FilteredSchedule(Schedule):
         return None if epsilon is None else self._answer_cost(epsilon, self.max_steps)
 
     def _charges_pure(self) -> bool:
-        """Return whether answers are charged as `Pure`, as the filter does not take `ExPost`."""
+        """Return whether answers are charged as a `Pure` request.
+
+        They are if their cost is fixed and the filter takes `Pure` but not `ExPost`.
+        """
         fixed, takes = self.rule is not None and self.rule.fixed_price, self.filter.takes
         return fixed and takes(Pure) and not takes(ExPost)
 

@@ -64,7 +64,10 @@ class BrownianPassage(OnLevels):
 
     @property
     def quantile(self) -> float:
-        """The least noise, in standard deviations, that acceptance at a skipped level takes."""
+        """The least noise that acceptance at a skipped level would need, in standard deviations.
+
+        Levels are skipped if their releases could be accepted only by such rare noise.
+        """
         return skip_quantile(self.levels)
 
     def init(self, last_time: Array) -> BrownianState:

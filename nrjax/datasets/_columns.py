@@ -68,6 +68,10 @@ def indicators(where: str, short: str, name: str, column: np.ndarray, stated: An
         column, categories = _alike(name, column, stated)
     values = (column[:, None] == categories).astype(np.float64)
     none = len(column) - int(np.sum(values))
+    covered = stated is None or column.dtype.kind != "f" or 2 * none <= len(column)
+    expected = f"categories of most rows, not of {len(column) - none:,} of {len(column):,}"
+    hint = f"For a range write {name}=LOW:HIGH in the shell and (LOW, HIGH) in Python."
+    check(covered, f"bounds of {name!r}", stated, expected, hint)
     done = f"{name} ({len(categories)} categories"
     done += f"; others: {none:,})" if none else ")"
     derived = "" if stated is not None else f"the categories of {name}"
@@ -84,7 +88,8 @@ def _alike(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, np.n
     except ValueError:  # text for a column of numbers
         categories = np.empty(0)
     ok = 0 < len(categories) == len(set(categories.tolist()))
-    check(ok, f"bounds of {name!r}", stated, f"different categories, of {expected}")
+    hint = f"For a range write {name}=LOW:HIGH in the shell and (LOW, HIGH) in Python."
+    check(ok, f"bounds of {name!r}", stated, f"different categories, of {expected}", hint)
     return column.astype(kind), categories
 
 

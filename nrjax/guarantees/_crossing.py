@@ -26,7 +26,8 @@ _MOST_NODES = 2**20
 _REACH = 7.3
 """Number of standard deviations below 0 beyond which the density is omitted.
 
-A path that lies there at a time crosses later with at most twice the probability of all paths.
+The omission is safe: a path that is this low at a time crosses later with at most twice the
+probability with which a path crosses at all.
 """
 _BAND = 11.0
 """Number of standard deviations of a step beyond which its kernel is omitted."""

@@ -61,7 +61,7 @@ class SafeGuarantee(Guarantee):
         """Return the time of an epsilon, rounded up, or a non-finite number if there is none."""
 
     def _reachable(self, dtype: Any) -> tuple[str, str]:
-        """Return a description of the epsilons that have a time, and a hint, for an error."""
+        """Return two texts for an error: which epsilons can be reached in the dtype, and a hint."""
         return f"finite and above 0, with its time within {dtype}", ""
 
     def epsilon(self, time: ArrayLike) -> Array:
@@ -110,7 +110,11 @@ def round_up(value: Array, ulps: int) -> Array:
 def _check_parameter(name: str, value: Any) -> None:
     ok = name == "sensitivity" or not isinstance(value, Sensitivity)
     check(ok, name, value, "a plain number", "Only `sensitivity` takes a nrjax.Sensitivity.")
-    (check_probability if name == "delta" else check_positive)(name, value)
+    if name == "delta":
+        check(value is not None, name, None, "given for Gaussian noise", "For example delta=1e-6.")
+        check_probability(name, value)
+    else:
+        check_positive(name, value)
 
 
 def check_time(time: ArrayLike) -> None:

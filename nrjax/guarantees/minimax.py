@@ -41,6 +41,8 @@ class MinimaxBoundary(Guarantee):
     def __post_init__(self):
         check_positive("sensitivity", self.sensitivity)
         check_norm(self.sensitivity, self.noise)
+        hint = "For example delta=1e-6."
+        check(self.delta is not None, "delta", None, "given for Gaussian noise", hint)
         check_probability("delta", self.delta)
 
     def on(self, schedule: Schedule) -> GridBoundary:
@@ -67,7 +69,8 @@ class MinimaxBoundary(Guarantee):
         """Raise a ValueError, since the epsilon of a time depends on the levels."""
         raise ValueError(
             f"guarantee must be for known levels (got {format_value(self)}). Use "
-            "mechanism.until(...) or mechanism.on(levels)."
+            "mechanism.until(...), or nrjax.Mechanism(value, process, guarantee).until(...) for a "
+            "process of your own."
         )
 
     def time(self, epsilon: ArrayLike) -> NoReturn:

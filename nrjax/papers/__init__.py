@@ -8,7 +8,7 @@ PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023")
 """Names of the papers' studies."""
 
 OWN_TABLE = "regression"
-"""Name of the study of your own table, which is no paper's."""
+"""Name of the study that fits a model to your own table."""
 
 STUDIES = (OWN_TABLE, *PAPERS)
 """Names of all studies of the package, in the order of the command's help."""

@@ -203,8 +203,8 @@ def simulate(
     if lower and trials >= _FEW and early > _EARLY:
         warnings.warn(
             f"{early:.0%} of {trials:,} trials stopped at the first level, and might have stopped "
-            "for a smaller epsilon. Start the levels at a smaller epsilon. If you tuned a boundary "
-            "to an epsilon, choose a smaller one.",
+            "for a smaller epsilon. Start the levels at a smaller epsilon, and tune a boundary to "
+            "a smaller one. If the score is an error, negate it: larger must be better.",
             FirstLevelWarning,
             stacklevel=2,
         )

@@ -103,7 +103,7 @@ class Program:
 
     @property
     def batch(self) -> int:
-        """The number of trials that fill all devices once: fewer trials take as long."""
+        """The number of trials that fill all devices once. Fewer trials take as much time."""
         options = self.options
         return min(self.chunk, len(self.devices) * max(options.tile, options.lanes))
 

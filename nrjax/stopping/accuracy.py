@@ -142,7 +142,7 @@ def first_level(
         total = np.cumsum(wrong[::-1])[::-1]
         least = float(shortfall(np.max(np.asarray(epsilons)), sensitivity, gamma, 1.0, noise))
     expected = f"at least {least:.3g}, for the noise of the test at the last level"
-    hint = "Aim lower, take larger levels, or a utility with a smaller sensitivity."
+    hint = "Give a smaller at_least, larger levels, or a utility of smaller sensitivity."
     check(total[-1] <= gamma, "margin", margin, expected, hint)
     return int(np.argmax(total <= gamma))
 

@@ -176,9 +176,10 @@ def run_locally(
 
 
 def largest_file(layout: Pass) -> int:
-    """Return the largest number of trials per file, by the bytes of a trial.
+    """Return the largest number of trials per file.
 
-    Histograms do not grow with the number of trials.
+    It is the size limit of a file, divided by the bytes of a trial. Histograms have a fixed size,
+    so that their limit is 2^32.
     """
     if layout.axis == "chunk":
         return 2**32

@@ -99,7 +99,7 @@ def summarise(
 
 
 def _endings(frame: Frame, name: str) -> dict[str, Any]:
-    """Return the keys of a case about statuses, the goal, epsilon and the last step."""
+    """Return the summary of one case: how its trials ended, its goal, epsilon and last step."""
     statuses = frame.statuses(name)
     if statuses is None:
         return {}

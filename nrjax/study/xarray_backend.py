@@ -49,6 +49,6 @@ class Backend(BackendEntrypoint):
 
 
 def _dataset(store: Store, case: str, name: str) -> xarray.Dataset:
-    """Return one pass of a case, with the derived variables that `nrjax.Results` adds."""
+    """Return the arrays of a case's pass ("outcome" or a curve), with derived variables."""
     stored = store.cases[case]
     return frame.dataset(stored, name, frame.with_derived(stored, name, store.arrays(case, name)))

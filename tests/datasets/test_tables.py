@@ -262,6 +262,7 @@ REFUSED = (
         ),
         ({}, {"bounds": BOUNDS | {"age": ["a"]}}, "of 'age' must be different categories, of num"),
         ({}, {"bounds": BOUNDS | {"age": (1, 2, 2)}}, "of 'age' must be different categories"),
+        ({}, {"bounds": BOUNDS | {"age": [18, 19, 90]}}, "categories of most rows.* age=LOW:HIGH"),
         ({}, {"bounds": BOUNDS | {"city": (0, 1)}}, "of 'city' must be different .*, of text"),
         ({}, {"bounds": BOUNDS | {"city": []}}, "of 'city' must be different categories"),
         ({}, {"bounds": BOUNDS | {"left": ["no", "ja"]}}, r"two labels \['no', 'yes'\] .*first be"),

@@ -58,8 +58,9 @@ class Settings:
     """Allowed probability that the privacy loss exceeds the stated epsilon (Brownian noise). The
     report also has the quantile of the realised loss at 1 - delta."""
     tight_at: float | None = None
-    """Standard deviation at which the linear privacy boundary of Brownian noise is tight; by
-    default the geometric mean of the first and the last. It must not depend on the counts."""
+    """Standard deviation at which the linear privacy boundary of Brownian noise is tight. By
+    default the geometric mean of the largest and the smallest level. It must not depend on the
+    counts."""
 
     def __post_init__(self):
         check_settings(

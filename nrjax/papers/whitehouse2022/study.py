@@ -26,7 +26,7 @@ reporting = ClaimReporting()
 
 _TARGETS = {"kdd99": 0.41, "twitter": 0.025}  # the paper's target losses
 _TARGET_FACTORS = {"logistic": 1.03, "ridge": 1.9}
-"""Target loss on other data, as a multiple of the non-private optimum."""
+"""Target loss on data that are not the paper's, as a multiple of the non-private optimum."""
 
 _FLOOR_FACTOR = 1.05
 """Least first level of the grid, as a multiple of the boundary's smallest epsilon."""
