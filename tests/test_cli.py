@@ -304,6 +304,9 @@ def test_your_own_table_needs_no_study(tmp_path, monkeypatch):
     study = chosen["study"]
     assert (study.name, study.source) == ("regression", "regression")
     assert list(study.cases) == ["logistic-brownian-public", "logistic-laplace-public"]
+    trial = study.cases["logistic-brownian-public"].trial
+    levels = trial.guarantee.epsilon(trial.schedule.times)
+    np.testing.assert_allclose([levels[0], levels[-1], levels.size], [0.01, 20, 200], rtol=1e-3)
     remarks = study.cases["logistic-laplace-public"].labels["remarks"]
     assert "churned (no is -1, yes is 1) on age [0, 100], city (2 categories)" in remarks[0]
     assert remarks[1].endswith("not private: the task, the categories of city.")

@@ -52,10 +52,8 @@ class Settings:
     1.9 (ridge)."""
     delta: float = 1e-6
     """Allowed probability that the privacy loss exceeds the stated epsilon (brownian)."""
-    tight_at: float = 0.3
-    """Epsilon at which the privacy boundary of the Brownian mechanism is tight."""
-    lowest_epsilon: float | None = None
-    """Smallest epsilon of the grid; by default 0.16, or more if the boundary requires it."""
+    lowest_epsilon: float = 0.01
+    """Smallest epsilon of the grid."""
     highest_epsilon: float = 20.0
     """Largest epsilon of the grid."""
 
@@ -71,6 +69,7 @@ class Settings:
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         target_loss = () if self.target_loss is None else (self.target_loss,)
         own |= {"data": (self.data,), "task": (task,), "target_loss": target_loss}
+        own |= {"boundary": "minimax", "levels": 200}
         return whitehouse2022.Settings(**own)
 
 

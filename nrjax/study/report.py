@@ -276,14 +276,19 @@ def accuracy(summary: Mapping[str, Any]) -> list[str]:
 def notions(summary: Mapping[str, Any]) -> list[str]:
     """Return sentences on the privacy notion of each epsilon, and a warning if notions differ."""
     cases_of: dict[str, list[str]] = {}
+    stated: dict[str, set[str]] = {}
     for case in summary["cases"]:
         if case.get("notion") is not None:
             cases_of.setdefault(case["notion"], []).append(case["case"])
-    lines = [
-        f"Epsilon is {notion} of {', '.join(cases) if len(cases_of) > 1 else 'all cases'}: "
-        f"{NOTIONS.get(notion, 'a custom notion')}."
-        for notion, cases in cases_of.items()
-    ]
+            delta = case.get("delta")
+            text = f" (delta = {delta:.4g})" if isinstance(delta, float) and delta > 0 else ""
+            stated.setdefault(case["notion"], set()).add(text)
+    lines = []
+    for notion, cases in cases_of.items():
+        whose = ", ".join(cases) if len(cases_of) > 1 else "all cases"
+        delta = stated[notion].pop() if len(stated[notion]) == 1 else ""
+        meaning = NOTIONS.get(notion, "a custom notion")
+        lines.append(f"Epsilon is {notion} of {whose}: {meaning}{delta}.")
     if "hockey-stick" in cases_of and notions_differ(*cases_of):
         lines.append(
             "Warning: epsilons of different notions are not the same promise, so that the smaller "

@@ -159,7 +159,7 @@ def test_the_summary_and_the_report_name_it(results):
     assert notions == ["probabilistic", "hockey-stick", None]
     remarks = (results.folder / "report.md").read_text()
     for notion, case in zip(notions[:2], results, strict=False):
-        assert f"Epsilon is {notion} of {case}: {NOTIONS[notion]}." in remarks
+        assert f"Epsilon is {notion} of {case}: {NOTIONS[notion]} (delta = 1e-06)." in remarks
     assert "Warning: epsilons of different notions" in remarks
     for case in summary["cases"]:  # negative control: equal notions
         case["notion"] = "pure"

@@ -28,13 +28,16 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
     """Return the function that draws each figure, by name.
 
     Figures 2, 3 and 4 of Whitehouse 2022 are `loss_against_epsilon`, `epsilon_distribution` (one of
-    the standard figures) and `boundaries`. `ridge_constants` compares losses under the
-    paper's sensitivities with losses under the tight ones.
+    the standard figures) and `boundaries`, which a study of your own table does not have.
+    `ridge_constants` compares losses under the paper's sensitivities with losses under the tight
+    ones.
     """
     drawn = {**shared.standard(results), "loss_against_epsilon": loss_against_epsilon}
     if any(_other_curve(case) is not None for case in results.cases.values()):
         drawn["ridge_constants"] = ridge_constants
-    return {**drawn, "boundaries": boundaries}
+    if "tight_at" in results.about["settings"]:
+        drawn["boundaries"] = boundaries
+    return drawn
 
 
 class _Curve(NamedTuple):

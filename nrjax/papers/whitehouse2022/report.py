@@ -76,7 +76,7 @@ class ClaimReporting(Reporting):
             *table.remarks,
             f"The whole distribution function of a case lies within {100 * cases[0]['band']:.2g} "
             "percentage points of the measured one (95 %, DKW).",
-            *_advice(summary),
+            *_advice(results, summary),
             *exponential_tests(cases),
             *zero_models(cases),
             *map(sentence, summary["findings"]),
@@ -90,13 +90,15 @@ def _target(case: Mapping[str, Any]) -> str:
     return f"target loss {case['target']:.4g}{accuracy}"
 
 
-def _advice(summary: Mapping[str, Any]) -> list[str]:
+def _advice(results: Results, summary: Mapping[str, Any]) -> list[str]:
     """Return advice on the options to change if the standard report has warnings."""
     if not warnings(summary):
         return []
+    tuned = "tight_at" in results.about["settings"]
+    start = "--tight-at and --lowest-epsilon" if tuned else "--lowest-epsilon"
     return [
-        "--target-loss sets the target, --highest-epsilon the end of the grid, and --tight-at and "
-        "--lowest-epsilon its start."
+        "--target-loss sets the target, --highest-epsilon the end of the grid, and "
+        f"{start} its start."
     ]
 
 

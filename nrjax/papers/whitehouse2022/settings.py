@@ -66,12 +66,14 @@ class Settings:
     """Allowed probability that the privacy loss exceeds the stated epsilon (brownian)."""
     tight_at: float = 0.3
     """Epsilon at which the privacy boundary of the Brownian mechanism is tight."""
-    boundary: Literal["linear", "grid"] = "linear"
+    boundary: Literal["linear", "grid", "minimax"] = "linear"
     """Privacy boundary of the Brownian mechanism: `linear`, as in the paper, which holds at all
-    times, or `grid`, lowered so that it holds only at the grid's times (not in the paper)."""
+    times; `grid`, lowered so that it holds only at the grid's times; or `minimax`, the default of
+    `nrjax.brownian`, which is not tuned to an epsilon. `grid` and `minimax` are not in the
+    paper."""
     lowest_epsilon: float | None = None
-    """Smallest epsilon of the grid; by default 0.16, or 1.05 times the smallest epsilon that the
-    boundary reaches if that is larger."""
+    """Smallest epsilon of the grid; by default 0.16, or 1.05 times the smallest epsilon that a
+    linear boundary reaches if that is larger."""
     highest_epsilon: float = 20.0
     """Largest epsilon of the grid."""
     levels: int = 1000

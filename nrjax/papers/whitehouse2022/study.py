@@ -69,7 +69,7 @@ def _rule(test: str, settings: Settings, target: float, sensitivity: float) -> n
 def _lowest_epsilon(settings: Settings) -> float:
     """Return the first level of the grid, which all mechanisms share."""
     low, floor = settings.lowest_epsilon, 0.0
-    if "brownian" in settings.mechanism:
+    if "brownian" in settings.mechanism and settings.boundary != "minimax":
         # The smallest epsilon that a boundary reaches does not depend on the sensitivity.
         boundary = nrjax.LinearBoundary.tight_at_epsilon(settings.tight_at, 1.0, settings.delta)
         floor = float(np.asarray(boundary.a))
@@ -92,10 +92,16 @@ def _on_grid(
         released = problem.released(noise, constants)
     else:
         released = problem.released(noise)
-    tight: dict[str, Any] = {"tight_at_epsilon": settings.tight_at, "delta": settings.delta}
+    tight_at = None if settings.boundary == "minimax" else settings.tight_at
+    tight: dict[str, Any] = {"tight_at_epsilon": tight_at, "delta": settings.delta}
     parts = released.mechanism(**(tight if brownian else {}))
     ends = low, settings.highest_epsilon, settings.levels
-    grid, levels = nrjax.Grid.geometric(parts.guarantee, *ends), np.geomspace(*ends)
+    if brownian and settings.boundary == "minimax":
+        parts = parts.on(ends)
+        grid = nrjax.Grid.explicit(parts.guarantee.times)
+    else:
+        grid = nrjax.Grid.geometric(parts.guarantee, *ends)
+    levels = np.geomspace(*ends)
     if settings.boundary == "grid":
         parts = parts.on(grid)
         if parts.guarantee.fixed_times is not None:
