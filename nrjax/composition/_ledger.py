@@ -133,7 +133,7 @@ class Ledger(CostModel, abc.ABC):
         return _state.remaining_after(state.committed(_total(state, reserved[1:]), own), limits)
 
     def _refunded(self) -> Array:
-        """Return whether each cost unit can be refunded when a round closes: not the deltas."""
+        """Return whether each cost unit is refunded when a round closes (deltas are not)."""
         return jnp.arange(len(self._units)) % 2 == 0
 
     def _charges(self, request: Request, dtype: Any) -> list[Array]:
@@ -164,7 +164,7 @@ class Ledger(CostModel, abc.ABC):
     def admits(self, state: LedgerState, request: Request) -> Array:
         """Return whether the mechanism of a request may start, or be rewound (bool).
 
-        Other rounds that are open at the same time count only if they were opened with `open`.
+        Mechanisms that are still running count only if they were opened with `open`.
         """
         return self._fits(state, _total(state, self._charges(request, self._dtype_of(state))))
 

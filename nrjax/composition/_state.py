@@ -60,10 +60,10 @@ def add_all(spending: Spending, costs: Array) -> Spending:
 
 
 def is_within(spending: Spending, budget: Array) -> Array:
-    """Return whether a sum is at most `budget` (bool). The comparison is exact.
+    """Return whether `total + residual <= budget`, exactly (bool).
 
-    `budget - total` is exact if the total is between half and twice the budget. Otherwise it is so
-    large that the residual does not matter.
+    `budget - total` is exact if the total is between half and twice the budget. Otherwise it is
+    much larger than the residual.
     """
     return spending.residual <= budget - spending.total
 

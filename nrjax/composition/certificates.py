@@ -121,7 +121,7 @@ def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
     `C(e) = (A/l) int_0^e [(exp(2lu) - 1)/(2lu) - 1] du = 2 A e^2 sum_{k>=2} x^(k-2)/(k k!)` with
     `x = 2le`. The epsilon itself is a certificate too, which is smaller above 0.70 (A = 2) or 0.31
     (A = 4). Fix which of the two a round uses before the round starts: their minimum at the stop is
-    no certificate.
+    not a certificate.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     x = 2 * excess * epsilon
@@ -260,7 +260,7 @@ def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
 
 
 def _share_above_slope(order: Array, excess: Array, top: Array, slope: Array) -> Array:
-    """Return `1 - s/l > 0` for the slope s, by a series in `(A m)^2` if it would cancel."""
+    """Return `1 - s/l > 0` with s and l as in `capped`, by a series if `A m` is small."""
     m = jnp.where(order * top < 2, top, 0)
     a, b = (order * m) ** 2, (excess * m) ** 2
     total, power, symmetric = jnp.zeros_like(m), jnp.ones_like(m), jnp.ones_like(m)

@@ -59,10 +59,10 @@ class _Request(Pytree):
             check(np.ndim(value) == 0, name, value, "a single number", hint)
 
     def well_formed(self, dtype: Any) -> Array:
-        """Return whether all fields are in range (bool), also traced ones, which cannot raise.
+        """Return whether all fields, traced ones included, are in range (bool).
 
-        Sensitivities, times and their reciprocals must be normal numbers of `dtype`: XLA may treat
-        others as 0.
+        Sensitivities, times and their reciprocals must be normal numbers of `dtype`, because XLA
+        may treat subnormal numbers as 0.
         """
         ok = jnp.asarray(True)
         for field, _, value in self._fields():

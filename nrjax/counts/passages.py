@@ -165,9 +165,9 @@ class OnLevels(Passage, abc.ABC):
         return self.init(jnp.minimum(first, last_time))
 
     def start(self, filter: Any, spent: Any, count: Array) -> tuple[Any, Any]:
-        """Return the states of the filter and of the passage before the first draw.
+        """Return the filter's state and the passage's state before the first draw.
 
-        The last level is the most expensive one that the filter still admits.
+        The release ends at the latest at the most expensive level that the filter admits.
         """
         return spent, self.until(jnp.asarray(filter.smallest_time(spent, self.kind), count.dtype))
 
@@ -193,7 +193,11 @@ class DoublingPassage(Passage):
     """
 
     def start(self, filter: Any, spent: Any, count: Array) -> tuple[Any, Array]:
-        """Skip and charge the first tries, which cannot be accepted, if the filter admits them."""
+        """Charge and skip the first tries, which cannot be accepted, if the filter admits them.
+
+        Returns:
+            The filter's state, and the time of the first try that is made.
+        """
         dtype, eps = count.dtype, float(jnp.finfo(count.dtype).eps)
         first = jnp.asarray(self.smallest, dtype)
         quantile, accuracy = skip_quantile(max(self.levels, 64)), self.accuracy
