@@ -174,8 +174,8 @@ class Case:
         quantities: quantities to keep in addition to the fields of `Outcome`, by name, as an
             `nrjax.Quantity` or a function of an `Outcome`. For a custom trial, the only
             quantities to keep; if empty, all fields of the trial's result.
-        coordinates: numbers along axes of the quantities: a dict of the coordinate's name to a
-            pair of the axis and the numbers.
+        coordinates: numbers along axes of the quantities: a pair (axis, numbers) for each name of
+            a coordinate.
         curves: quantities at every level of the schedule, by name. Each curve runs separately.
         batching: lanes, tiles and devices; None chooses them automatically.
 
@@ -189,7 +189,7 @@ class Case:
         ...     return -jnp.abs(release - 3.0)
         >>> interaction = nrjax.laplace(3.0, sensitivity=1.0).until(score, at_least=-0.5)
         >>> case = nrjax.Case(trial=interaction, labels={"mechanism": "laplace"})
-        >>> case.goal  # of the stopping rule
+        >>> case.goal  # the threshold of the stopping rule
         -0.5
         >>> nrjax.Study("mean", {"laplace": case})
         Study mean: laplace

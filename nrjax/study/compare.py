@@ -161,7 +161,7 @@ def interval_of(
     Args:
         frame: trials of the cases.
         first: name of a case.
-        second: name of the case whose value is subtracted, or by whose value is divided.
+        second: name of the case that is subtracted from the first, or that divides it.
         quantity: name of the quantity, as for `Results.distribution`.
         of: "difference" or "ratio" of the medians, or "iqr" for the difference of the interquartile
             ranges. A ratio is of quantities that are not negative.
@@ -222,7 +222,7 @@ def met(frame: Frame, case: str) -> float | None:
 def _paired(
     frame: Frame, first: str, second: str, quantity: str
 ) -> tuple[Distribution, Share, Share]:
-    """Return the differences per trial, and the fractions of trials below and above 0."""
+    """Return first minus second per trial, and the fractions of trials below and above 0."""
     values, others = (
         np.asarray(frame.values(name, quantity), np.float64) for name in (first, second)
     )
@@ -238,7 +238,10 @@ def _paired(
 
 
 def _dominance(first: Distribution, second: Distribution, tolerance: float = 0.0) -> Dominance:
-    """Return lower bounds of the largest differences of two distribution functions."""
+    """Compare two distribution functions. Values within `tolerance` (relative) are equal.
+
+    The largest differences are lower bounds if there is a tolerance, or if values are in bins.
+    """
     # Each band holds with 97.5 %, so both hold with 95 % whatever their dependence (union bound).
     band = first.band(0.975) + second.band(0.975)
     points = np.union1d(first.points(100_000), second.points(100_000))

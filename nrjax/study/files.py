@@ -92,7 +92,7 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool) -> Iterator[None]:
-    """Check the folder of a new run, and remove what is new if the block fails before it writes."""
+    """Make a folder for a new run, and remove it if the block fails before it writes a file."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         check_folder(path, overwrite=overwrite)

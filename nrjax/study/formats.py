@@ -32,13 +32,13 @@ def share(value: float | None) -> str:
 
 
 def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
-    """Return an interval as "lower-upper". None shows as `low` if lower, as "inf" if upper."""
+    """Return an interval as "lower-upper". A lower end of None is `low`, an upper one "inf"."""
     first, second = (None if end is None else f"{end:.{digits}g}" for end in ends)
     return f"{first or low}-{second or 'inf'}"
 
 
 def lowest(trials: int, fraction: float) -> str:
-    """Return the text for None as the lower end of a quantile's 95 % interval.
+    """Return the text for the lower end of a quantile's 95 % interval, if it is None.
 
     The text is "-inf" if there are too few trials to set a lower end, otherwise "inf".
     """

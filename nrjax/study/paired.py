@@ -1,4 +1,4 @@
-"""Intervals of functions of quantiles, paired between cases that share their random numbers."""
+"""Intervals of functions of quantiles, paired by cases' common random numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -80,7 +80,7 @@ def paired_interval(
 
 
 def _between(values: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Return the order statistics of ranks `low` to `high`, infinite at ranks 0 and trials + 1."""
+    """Return the order statistics of ranks `low` to `high`, infinite outside 1 to trials."""
     first, last = max(low, 1), min(high, values.size)
     selected = np.partition(values, (first - 1, last - 1))[first - 1 : last]
     below, above = [-np.inf] * (first - low), [np.inf] * (high - last)

@@ -38,8 +38,8 @@ class PassSpec(NamedTuple):
         layout: description of the stored arrays.
         make: function that returns the program. If trials are not kept, the program returns
             histograms of them.
-        meaning: a function of a trial's parameters and key that returns all that is kept of the
-            trial, and the parameters. Fingerprints are computed from both.
+        meaning: a function and a trial's parameters, which determine the fingerprint. The function
+            maps the parameters and a key to all that is kept of the trial.
     """
 
     layout: Pass
@@ -51,7 +51,7 @@ def pass_specs(case: Case, trials: int, chunk: int | None, keep: str) -> dict[st
     """Return the passes over a case, by name.
 
     Raises:
-        ValueError: a quantity does not exist, is no number, or cannot be kept as a histogram.
+        ValueError: a quantity does not exist, is not a number, or cannot be kept as a histogram.
     """
     make = partial(_pass_spec, case, trials=trials, chunk=chunk, keep=keep)
     quantities = {

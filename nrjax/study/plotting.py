@@ -279,7 +279,7 @@ def unique(values: Iterable[Any]) -> list[Any]:
 
 
 def ellipsis(name: str) -> str:
-    """Return a name, shortened to its end if it has more than 24 characters."""
+    """Return a name, or an ellipsis and its last 23 characters if it has more than 24."""
     return name if len(name) <= 24 else "…" + name[-23:]
 
 

@@ -1,4 +1,4 @@
-"""The standard errors of median stopping epsilons, and the number of trials to reach a given one.
+"""Standard errors of median stopping epsilons, and the trials needed to reach one.
 
 A run with `until_se` evaluates its precision only at interim counts of trials: 1000, 2000, 4000 and
 so on. The final number of trials therefore does not depend on chunks, devices, processes or

@@ -47,11 +47,11 @@ class Reporting:
     case_facts: tuple[str, ...] = ()
 
     def measure(self, results: Any, case: str) -> dict[str, Any]:
-        """Return further keys of a case for the summary, as strict JSON."""
+        """Return entries to add to a case in the summary, as strict JSON."""
         return {}
 
     def findings(self, results: Any) -> dict[str, Any]:
-        """Return further keys of the summary, next to `cases`, as strict JSON."""
+        """Return entries to add to the summary, next to `cases`, as strict JSON."""
         return {}
 
     def report(self, results: Any, summary: Mapping[str, Any]) -> reports.Report:

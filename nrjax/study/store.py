@@ -161,7 +161,7 @@ class Store:
         return arrays
 
     def _written(self, case: str, name: str) -> list[range]:
-        """Return the trials of all files in the folder of a pass, in order."""
+        """Return the trials of each file in the folder of a pass, in order."""
         folder = self.path_of(case, name)
         spans = map(span_of, os.listdir(folder) if folder.is_dir() else ())
         return sorted(filter(None, spans), key=lambda span: (span.start, span.stop))
