@@ -223,8 +223,8 @@ def run_until(key: Array, interaction: Interaction) -> Outcome:
     For many trials use `nrjax.simulate`: a `vmap` of this function runs every trial as long as the
     slowest one. Use this function inside your own `jit` and `vmap`, where `simulate` cannot run.
     Inside `jax.shard_map` it needs `check_vma=False`. Under `jax_debug_nans`, return only the
-    fields that you need from your own `jit`, since an outcome without a guarantee or a shift
-    contains NaN. Gradients are meaningless, because the stopping step jumps.
+    fields that you need from your own `jit`: some fields are NaN without a guarantee or a `shift`.
+    Gradients are meaningless, because the stopping step jumps.
 
         >>> def score(release):
         ...     return -jnp.abs(release - 120.0)

@@ -98,7 +98,7 @@ def scan_noise(
     carry, first = visit(jax.tree.map(jnp.asarray, carry), state)
 
     def step(loop: Any, inputs: Any) -> tuple[Any, Any]:
-        """Move the process by one step, with a given draw or the key of a given step."""
+        """Rewind to the next time. `inputs` has a draw, or the number of the step's key."""
         state, carry = loop
         random, time = inputs
         if isinstance(process, BlockwiseProcess):

@@ -196,13 +196,13 @@ class Tally(Program):
         return super().kind, self.specs, self.goal is None
 
     def compile(self, key: Array) -> None:
-        """Compile by a run of no trials."""
+        """Compile by running no trials."""
         self._gathered(self._idle(key), np.zeros(len(self.devices), int))
 
     def run_all(
         self, key: Array, trials: int, first_trial: int = 0, progress: Any = None
     ) -> dict[str, np.ndarray]:
-        """Count any number of trials, chunk by chunk."""
+        """Run any number of trials, chunk by chunk, and return their counts and moments."""
         last, merged = first_trial + trials, {}
         for first in range(first_trial, last, self.chunk):
             merged = merge([merged, self.run(key, min(self.chunk, last - first), first)])

@@ -129,11 +129,11 @@ class Program:
         return self._call(key, none, none, action)
 
     def compile(self, key: Array) -> None:
-        """Compile by a run of no trials. Otherwise the first `run` compiles."""
+        """Compile by running no trials. Otherwise the first `run` compiles."""
         jax.block_until_ready(self._idle(key))
 
     def prepare(self, key: Array) -> None:
-        """Compile without a run, possibly in another thread, so that `compile` is quick."""
+        """Compile without running, possibly in another thread, so that `compile` is quick."""
         self._idle(key, _on_devices.lower).compile()
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:

@@ -72,7 +72,7 @@ def run(trial: Any, key: Array, first: Array, count: Array, options: Options) ->
 
 
 def run_batches(batch: Callable[[Array], Any], count: Array, size: int, capacity: int) -> Any:
-    """Run `count` trials by a function `batch` of `size` trial numbers (uint32)."""
+    """Run `count` trials with `batch`, a function of `size` trial numbers (uint32)."""
     form = jax.eval_shape(batch, jax.ShapeDtypeStruct((size,), jnp.uint32))
     buffers = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype), form)
 
