@@ -65,7 +65,7 @@ class Settings:
         self.of_paper("logistic")
 
     def of_paper(self, task: str) -> whitehouse2022.Settings:
-        """Return the settings of the paper's study for one task, which checks the values."""
+        """Return the paper's settings for one task. Making them checks the values."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         target_loss = () if self.target_loss is None else (self.target_loss,)
         own |= {"data": (self.data,), "task": (task,), "target_loss": target_loss}

@@ -94,7 +94,7 @@ def ratios(curves: Sequence[Curve]) -> list[np.ndarray]:
 
     Returns:
         An array per method, shape (3, alphas): the ratio and both ends of its paired 95 % interval.
-        A ratio is NaN if both medians are infinite, and ends are if both medians may be infinite.
+        A ratio is NaN if both medians are infinite. Its ends are NaN if both may be infinite.
     """
     base, *others = curves
     units = np.array([epsilon.quantile(0.5) for epsilon in base.epsilons()])

@@ -65,7 +65,7 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
 
 
 def privacy_loss(results: Results) -> Figure:
-    """Draw the mean stopping epsilon over all trials, and the risk factor exp(mean stopping ε).
+    """Draw the mean stopping epsilon over all trials, and the risk factor exp(mean).
 
     The epsilon of a trial that did not stop counts as infinite. A triangle marks an infinite mean,
     and the median is drawn in its place. Risk factors are drawn up to a million.
@@ -274,7 +274,7 @@ def _draw_epsilons(axes: Axes, curves: Sequence[Curve], scale: Callable[..., Any
 
 
 def _draw_ratios(axes: Axes, curves: Sequence[Curve]) -> set[float]:
-    """Draw ratios with 95 % intervals. Return the set of 0 and infinity, if drawn."""
+    """Draw ratios with 95 % intervals. Return which of 0 and infinity occur, as a set."""
     drawn, alpha = ratios(curves), curves[0].alpha
     limits = axis_limits([np.ones(1), *(values.ravel() for values in drawn)])
     for rank, (curve, (ratio, low, high)) in enumerate(zip(curves[1:], drawn, strict=True)):
@@ -311,9 +311,9 @@ def _mark(label: str, marker: str, **look: Any) -> Line2D:
 
 
 def _partial_marks(tasks: Tasks) -> list[Line2D]:
-    """Return the legend's entry for empty markers, in a list that is empty without any."""
+    """Return a list with the legend's entry for empty markers, if there are any."""
     shown = any((curve.stopped < 1).any() for curves in tasks for curve in curves)
-    label = "not all trials stopped; of those that did"
+    label = "some trials did not stop (left out)"
     return [_mark(label, "o", **_HOLLOW)] if shown else []
 
 

@@ -197,7 +197,7 @@ def reduced_thresholds(
 
 
 def _shortfall(problem: Problem, epsilon: Any, gamma: float, count: int, noise: Noise) -> Array:
-    """Return a bound on the error of ReducedAboveThreshold at each of `count` levels."""
+    """Return the margin below alpha that ReducedAboveThreshold's test needs at an epsilon."""
     numbers = epsilon, query_sensitivity(problem), gamma, 1 / count
     if problem.constants == "tight" or noise == "exponential":
         return shortfall(*numbers, noise=noise)

@@ -144,11 +144,11 @@ def _difference(values: np.ndarray) -> dict[str, Any]:
 
 
 class _Names(NamedTuple):
-    """The way to name cases, without parameters in which they do not differ.
+    """The format of case names, which omit parameters that all cases share.
 
     Attributes:
-        starts: whether a name has the smallest squared privacy parameter.
-        filters: whether a name has the filter.
+        starts: whether names include the smallest squared privacy parameter.
+        filters: whether names include the filter.
     """
 
     starts: bool
