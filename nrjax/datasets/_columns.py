@@ -1,4 +1,4 @@
-"""Functions that turn columns of a table into features, and a target into labels or numbers."""
+"""Functions that turn columns of a table into features, and a target into labels."""
 
 import re
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ class Made(NamedTuple):
         values: the features or the target.
         names: names of the k features.
         done: a description, such as "age [18, 90]".
-        derived: name of what was taken from the data, or "".
+        derived: what was taken from the data, such as "the labels of age", or "".
         remarks: warnings.
     """
 
@@ -41,7 +41,7 @@ def is_interval(stated: Any) -> bool:
 
 
 def scaled(where: str, name: str, column: np.ndarray, stated: Any) -> Made:
-    """Clip numbers to their bounds, which are scaled to -1 and 1, or to 0 if they are equal."""
+    """Clip numbers to their bounds, and scale the bounds to -1 and 1 (to 0 if equal)."""
     expected = f"(LOW, HIGH), for a column of numbers of {where}"
     check(is_interval(stated), f"bounds of {name!r}", stated, expected)
     low, high = map(float, stated)
@@ -123,7 +123,7 @@ def infer_task(where: str, y: np.ndarray) -> str:
 
 
 def labels(where: str, name: str, y: np.ndarray, stated: Any) -> Made:
-    """Return a target of two values as -1 and 1. Stated labels are in this order."""
+    """Return a target of two values as -1 and 1, the order of the stated labels."""
     values = np.unique(y)
     ok = len(values) == 2 and (y.dtype.kind != "f" or np.isfinite(y).all())
     hint = "For a real-valued target use task 'ridge' (--task ridge)."

@@ -63,7 +63,7 @@ def prepare(
     rows: int | None = None,
     normalise: str = "l2_rows",
 ) -> Dataset:
-    """Return the first `rows` of a table, or all, with columns as they are if `bounds` is None.
+    """Return a table's first `rows`, or all, with columns as they are if `bounds` is None.
 
     Categories and bounds are those of all rows, so that the features do not depend on `rows`.
     """

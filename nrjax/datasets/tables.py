@@ -99,7 +99,7 @@ def from_file(
 
 
 def prepared_file(path: PathLike, target: str | None, bounds: Bounds, task: str | None) -> Dataset:
-    """Return the data set in a file, with its warnings only among the remarks."""
+    """Return the data set in a file. Its warnings are kept as remarks, but not issued."""
     table = read(path, target)
     return prepare(table, bounds if table.is_matrix else bounds or {}, task)
 

@@ -174,7 +174,7 @@ class RidgeProblem(Problem):
 
     @property
     def utility_sensitivity(self) -> float:
-        """The sensitivity `(M + 1)^2/(2n)` of the utility at one hypothesis, plus rounding."""
+        """The utility's sensitivity, `(radius + 1)^2/(2 rows)` and an allowance for rounding."""
         return sensitivity.evaluated(sensitivity.squared_loss(self.rows, self.radius), 0.5)
 
     @property

@@ -36,7 +36,7 @@ def padded(size: int) -> int:
 
 
 def _stages(size: int) -> list[tuple[int, int]]:
-    """Return the first column and the number of columns of each of at most three stages."""
+    """Split the columns into at most three stages, each (first column, number of columns)."""
     length = -(-padded(size) // (3 * _BLOCK)) * _BLOCK
     last = max(size - 2, 0)
     return [(at, min(length, last - at)) for at in range(0, last, length)]
