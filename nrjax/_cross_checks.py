@@ -25,7 +25,7 @@ USE_FLOAT64 = "Subtract a public centre, or use float64 (JAX_ENABLE_X64=1)."
 def check_rule(
     rule: StoppingRule, utility: Utility, guarantee: Any, steps: int | None, dtype: Any
 ) -> None:
-    """Check that rule and utility cover all steps, and that the rule's sensitivity is enough."""
+    """Check that rule and utility cover all steps, and compare their sensitivities."""
     kind = type(rule).__name__
     missing = rule.uses_epsilon and guarantee is None
     check(
@@ -120,7 +120,7 @@ def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> 
 def _check_looks(guarantee: Guarantee, times: Any, dtype: Any) -> None:
     """Check that every time of a grid is one of the guarantee's `fixed_times`.
 
-    Schedules without a grid are not checked here: another time makes their trials fail.
+    Schedules without a grid are not checked here. Their trials fail at any other time.
     """
     looks = concrete_or_none(guarantee.fixed_times)
     if times is not None and looks is not None:

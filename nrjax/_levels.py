@@ -1,4 +1,4 @@
-"""Levels of epsilon: their defaults, and the schedule and guarantee that belong to them."""
+"""Levels of epsilon: defaults, and the schedule and the guarantee made from them."""
 
 from typing import Any, TypeAlias
 
@@ -25,7 +25,7 @@ Over this range the minimax boundary costs 1.146, 1.162 and 1.174 times what its
 """
 
 _ABOVE_FLOOR = 1.05
-"""Least first level by default, as a multiple of the smallest epsilon that there is."""
+"""Least first level by default, as a multiple of the guarantee's smallest epsilon."""
 
 
 def resolve(levels: Any, guarantee: Guarantee | None, process: NoiseProcess, dtype: Any) -> Levels:
@@ -59,7 +59,7 @@ def _default(guarantee: Any, process: NoiseProcess, dtype: Any) -> Levels:
 
 
 def settle(guarantee: Any, levels: Levels) -> Settled:
-    """Return the guarantee for levels, and their schedule."""
+    """Return a guarantee that holds at the levels, and the levels as a schedule."""
     is_open = isinstance(guarantee, MinimaxBoundary)
     if isinstance(levels, Schedule):
         return guarantee.on(levels) if is_open else guarantee, levels
@@ -70,7 +70,7 @@ def settle(guarantee: Any, levels: Levels) -> Settled:
 
 
 def settle_for_test(guarantee: Any, levels: Levels, margin: Any, sensitivity: Any) -> Settled:
-    """Return `settle` of the levels from the first at which a private test has little noise."""
+    """Return `settle` without the first levels, at which a private test is too noisy."""
     if not isinstance(levels, Schedule):
         low, high, count = levels
         epsilons = np.geomspace(low, high, count)

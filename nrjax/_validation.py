@@ -34,7 +34,7 @@ def concrete_or_none(value: Any) -> np.ndarray | None:
 
 
 def as_table(value: Any) -> Any:
-    """Return a list or a table, such as a pandas Series, as a NumPy array, else the value."""
+    """Return lists and tables, such as a pandas Series, as NumPy arrays, others unchanged."""
     is_table = hasattr(value, "__array__") and not isinstance(value, (jax.Array, np.generic))
     return np.asarray(value) if is_table or isinstance(value, list) else value
 

@@ -74,8 +74,8 @@ class Interaction(Pytree, kw_only=True):
             under a trace or returns what the interface does not allow. `value` or `shift` is not
             finite or not of the process's shape. The shift is longer than the sensitivity, or the
             process cannot compute a realised loss. `max_steps` is below 1. The guarantee is for
-            another noise. The rule covers too few steps, or too small a sensitivity. The dtype is
-            too coarse for the noise or the sensitivity.
+            another noise. The rule covers too few steps, or assumes too small a sensitivity. The
+            dtype is too coarse for the noise or the sensitivity.
     """
 
     value: Any

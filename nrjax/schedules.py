@@ -70,7 +70,7 @@ class Grid(Schedule):
 
     @classmethod
     def squared(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> Grid:
-        """Return a grid for `levels` epsilons from `low` to `high`, squares in equal steps."""
+        """Return a grid for `levels` epsilons, `low` to `high`, with equally spaced squares."""
         return cls._from_epsilons(guarantee, low, high, levels, "square", "sqrt")
 
     @classmethod

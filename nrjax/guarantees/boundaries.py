@@ -50,10 +50,10 @@ class Boundary(SafeGuarantee):
     @classmethod
     @abc.abstractmethod
     def _tightest(cls, level: Any, xp: Any) -> tuple[Any, Any, Callable[[Any, Any, Any], Any]]:
-        """Return the least `c = u(t)/sqrt(t)` for log(1/delta) = level, `c^2`, and a function.
+        """Return the least `c = u(t)/sqrt(t)` of the family, `c^2`, and a function of time.
 
-        The function returns the shape for which c is reached at a time. Its arguments are two
-        numbers whose quotient is the square root of the time, and the time.
+        `level` is log(1/delta). The function returns the shape that reaches c at a time. Its
+        arguments are two numbers whose quotient is the square root of the time, and the time.
         """
 
     @abc.abstractmethod

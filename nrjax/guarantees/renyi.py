@@ -25,9 +25,9 @@ class RenyiBoundary(SafeGuarantee):
 
         eps(t) = A D2^2/(2t) + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)
 
-    Use it if a hockey-stick guarantee suffices: it costs less than the other boundaries. For those
-    the realised loss exceeds epsilon with probability at most delta, while here the probability may
-    be larger.
+    Use it if a hockey-stick guarantee suffices: it costs less than the other boundaries. Under the
+    others the realised loss exceeds epsilon with probability at most delta. Here the probability
+    may be larger.
 
     Brownian noise that is stopped at any time t has the ex-post Rényi cost `A D2^2/(2t)` of order
     A. So `P(S) <= int_S exp(eps(t)) dP' + delta` for every set S of transcripts (proof in
@@ -60,7 +60,7 @@ class RenyiBoundary(SafeGuarantee):
 
     @classmethod
     def tight_at_time(cls, time: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
-        """Return the guarantee with the order of the smallest epsilon at `time` (> 0).
+        """Return the guarantee whose order gives the smallest epsilon at `time` (> 0).
 
         The order is computed on the host in float64 if the arguments are concrete.
         """
@@ -71,7 +71,7 @@ class RenyiBoundary(SafeGuarantee):
 
     @classmethod
     def tight_at_epsilon(cls, epsilon: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
-        """Return the guarantee with the order that reaches `epsilon` (> 0) at the smallest time.
+        """Return the guarantee whose order reaches `epsilon` (> 0) at the smallest time.
 
         The order is computed on the host in float64 if the arguments are concrete.
         """

@@ -189,7 +189,7 @@ class ReducedAboveThreshold(NoisyThreshold):
     epsilons under a trace the rule never stops the trial, and its status is `Status.INVALID_TIME`.
 
         >>> rule = nrjax.ReducedAboveThreshold(threshold=-0.5, sensitivity=0.01)
-        >>> float(rule.cost(0.3, stopped=True)) == float(jnp.asarray(0.3))  # that of the releases
+        >>> float(rule.cost(0.3, stopped=True)) == float(jnp.asarray(0.3))  # as the releases
         True
 
     Attributes:
