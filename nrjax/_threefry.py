@@ -123,7 +123,7 @@ def _fold_in(key: Array, data: Array | int) -> Array:
 
 
 def words(key: Array, size: int, bits: int) -> tuple[Array, Array]:
-    """Return two arrays of 32- or 64-bit random words from raw placed keys.
+    """Return two arrays of 32- or 64-bit random words from raw data of `placed` keys.
 
     Keys have shape (..., 3), and each array has shape (..., size).
     """
@@ -148,7 +148,7 @@ def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bit
     Args:
         function: takes two words and returns two floats of as many bits. Each new function object
             is compiled again.
-        key: a raw placed key, shape (3,).
+        key: raw data of a `placed` key, shape (3,).
         size: number of floats.
         bits: number of bits of a word, 32 or 64.
 

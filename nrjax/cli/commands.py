@@ -270,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _of_own_table(arguments: list[str], words: list[str]) -> list[str]:
-    """Return the call with the study of your own table, and a folder if it names none."""
+    """Add the study of your own table to a call, and a folder if the call names none."""
     data = words[words.index("--data") + 1 :][:1]
     out = [] if "--out" in words else ["--out", *(f"runs/{Path(name).stem}" for name in data)]
     return ["run", OWN_TABLE, *arguments[1:], *out]

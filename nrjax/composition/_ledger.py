@@ -125,7 +125,7 @@ class Ledger(CostModel, abc.ABC):
         return jnp.all(_state.is_within(state.committed(spent, own), self._limits_of(state)))
 
     def _left(self, state: LedgerState, round: Round | None) -> Array:
-        """Return the unspent budget in each cost unit, for a round or for a new request."""
+        """Return the budget left in each cost unit, for a new round or to rewind `round`."""
         limits = self._limits_of(state)
         if round is None:
             return _state.remaining_after(state.committed(state.spent), limits)

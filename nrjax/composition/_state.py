@@ -184,7 +184,7 @@ def new_state(owner: Any, dtype: Any, rounds: int = 0) -> LedgerState:
 
 
 def check_owner(owner: Any, state: Any) -> Array:
-    """Check that a state is for `owner`, and return whether its order or gamma is (bool).
+    """Check a state's class, and return whether it has the order or gamma of `owner` (bool).
 
     Raises:
         ValueError: the state was made by another class, is a batch, or was cast to another dtype.

@@ -201,8 +201,9 @@ def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
 def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """Return the Rényi divergence of Laplace noise of a fixed scale t, with `epsilon = D1/t`.
 
-    It is `(1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))` (Mironov 2017, Proposition 6):
-    about `A e^2/2` for small e and `e - log((2A - 1)/A)/l` for large e.
+    It is `(1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))`, where A is the order and
+    `l = A - 1` (Mironov 2017, Proposition 6): about `A e^2/2` for small e and
+    `e - log((2A - 1)/A)/l` for large e.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     # The argument of the logarithm less 1; the linear terms of the two exponentials cancel exactly.

@@ -5,7 +5,7 @@ than a part in 1e9 (for a delta up to 0.99): an epsilon or a delta is never too 
 never too large.
 
 Ranges: `rho`, `mu` and `divergence` are >= 0, an epsilon to spend is > 0, `delta` is in (0, 1), and
-`order` is a Rényi order A > 1. An argument that is out of range or not concrete is a `ValueError`.
+`order` is a Rényi order A > 1. Other arguments, and traced ones, raise a `ValueError`.
 
 For other conversions of Gaussian privacy see the package dp-accounting. Costs of mechanisms in rho,
 mu^2 or a divergence are those of the filters, for example `GaussianFilter(...).cost(Pure(0.1))`.

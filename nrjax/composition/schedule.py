@@ -146,7 +146,7 @@ class FilteredSchedule(Schedule):
     def _charges_pure(self) -> bool:
         """Return whether answers are charged as a `Pure` request.
 
-        They are if their cost is fixed and the filter takes `Pure` but not `ExPost`.
+        That is the case if their cost is fixed and the filter takes `Pure` but not `ExPost`.
         """
         fixed, takes = self.rule is not None and self.rule.fixed_price, self.filter.takes
         return fixed and takes(Pure) and not takes(ExPost)
@@ -180,9 +180,9 @@ class FilteredSchedule(Schedule):
 
         Returns:
             The new state, and whether the run was admitted (bool). If it was not, no budget is
-            left. It is not if the state has changed since, for example by another run of this
-            schedule, if a private rule's answers cost more than the schedule checked, or if the
-            cost of the trial is infinite.
+            left. A run is not admitted if the state has changed since, for example by another
+            run of this schedule, if a private rule's answers cost more than the schedule checked,
+            or if the cost of the trial is infinite.
         """
         released = outcome.step >= 0
         # Without a rule in the schedule, tests must be free. A failed rule costs infinity.

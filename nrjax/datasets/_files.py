@@ -80,7 +80,7 @@ def cached(recipe: str, sources: Sequence[Path], prepare: Callable[..., Arrays])
     """Return the arrays of `prepare(*sources)`, read from the cache if it has them.
 
     The cache file is named by `recipe` (a name and a version, such as "flights-1") and a hash of
-    the source files. A damaged cache file is replaced. A cache that cannot be written is no error.
+    the source files. A damaged cache file is replaced. A cache that cannot be written is ignored.
     """
     total = hashlib.sha256()
     for source in sources:

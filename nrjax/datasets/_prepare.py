@@ -195,7 +195,7 @@ def _within_unit_norm(
 
 
 def _uneven_scales(name: str, x: np.ndarray, columns: Sequence[str]) -> list[str]:
-    """Return a warning, in a list, if the largest values of columns differ by more than ten."""
+    """Return a warning, in a list, if columns' largest values differ by a factor above ten."""
     sizes = np.max(np.abs(x), axis=0)
     order = [int(i) for i in np.argsort(-sizes, kind="stable") if sizes[i] > 0]
     if not order or sizes[order[0]] <= _UNEVEN * sizes[order[-1]]:

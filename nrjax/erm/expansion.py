@@ -27,7 +27,7 @@ _BLOCK = 8
 
 
 def _blocks(size: int) -> list[tuple[int, int]]:
-    """Return the start and the end of each block, where only the first block can be smaller."""
+    """Split `size` indices into blocks (start, end). Only the first block can be smaller."""
     ends = [0, *range(size % _BLOCK or min(_BLOCK, size), size + 1, _BLOCK)]
     return list(itertools.pairwise(ends))
 

@@ -41,12 +41,13 @@ def covariance_epsilon(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Return the epsilon for ridge regression by covariance perturbation.
+    """Return an epsilon that gives `excess_risk` by covariance perturbation (ridge).
 
-    By Ligett 2017, Theorem 3.1, it is `c (2 sqrt(p) M + p M^2)/(n alpha)` with `M =
-    ridge_radius(lambda, ball)`. The factor c is `4 sqrt(2)` as printed ("paper"), or `2 sqrt(2)`,
-    which the proof gives ("tight"). The theorem holds for rows of l1 norm at most 1, labels in
-    [-1, 1], noise `Lap(4/epsilon)` on all entries of X'X and X'y, and the minimiser over the ball.
+    By Ligett 2017, Theorem 3.1, it is `c (2 sqrt(p) M + p M^2)/(n alpha)`, where alpha is
+    `excess_risk`, p is `dimension` and M is `ridge_radius(lambda, ball)`. The factor c is
+    `4 sqrt(2)` as printed ("paper"), or `2 sqrt(2)`, which the proof gives ("tight"). The theorem
+    holds for rows of l1 norm at most 1, labels in [-1, 1], noise `Lap(4/epsilon)` on all entries of
+    X'X and X'y, and the minimiser over the ball.
     """
     alpha = positive("excess_risk", excess_risk)
     at_one = covariance_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
@@ -74,12 +75,12 @@ def covariance_excess_risk(
 def output_logistic_epsilon(
     excess_risk: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
-    """Return the epsilon for logistic regression by output perturbation.
+    """Return an epsilon that gives `excess_risk` by output perturbation (logistic).
 
     By Ligett 2017, Theorem 3.3, it is the positive solution of `2 sqrt(2) p/(n lambda eps) + 4
-    p^2/(n^2 lambda eps^2) = alpha`. The theorem holds for rows of l2 norm at most 1 and Laplace
-    noise of scale `2 sqrt(p)/(n lambda eps)` on the optimum, with or without a projection onto a
-    ball that contains the optimum.
+    p^2/(n^2 lambda eps^2) = alpha`, where alpha is `excess_risk`. The theorem holds for rows of l2
+    norm at most 1 and Laplace noise of scale `2 sqrt(p)/(n lambda eps)` on the optimum, with or
+    without a projection onto a ball that contains the optimum.
     """
     alpha = positive("excess_risk", excess_risk)
     linear, square = _logistic(rows, dimension, regularisation)
@@ -105,13 +106,13 @@ def output_ridge_epsilon(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Return the epsilon for ridge regression by output perturbation.
+    """Return an epsilon that gives `excess_risk` by output perturbation (ridge).
 
-    By Ligett 2017, Theorem A.9, corrected, it is `D1 sqrt((1 + lambda p)/alpha)`. D1 is the
-    l1-sensitivity of the optimum, `sqrt(p)` times `nrjax.erm.sensitivity.ridge_output_l2`. The
-    paper prints `(1/n + lambda) p` in place of `1 + lambda p`. The theorem holds for rows of l2
-    norm at most 1 and noise `Lap(D1/eps)`. No bound is proved for releases that are projected onto
-    a ball.
+    By Ligett 2017, Theorem A.9, corrected, it is `D1 sqrt((1 + lambda p)/alpha)`, where alpha is
+    `excess_risk` and D1 the l1-sensitivity of the optimum, `sqrt(p)` times
+    `nrjax.erm.sensitivity.ridge_output_l2`. The paper prints `(1/n + lambda) p` in place of
+    `1 + lambda p`. The theorem holds for rows of l2 norm at most 1 and noise `Lap(D1/eps)`. No
+    bound is proved for releases that are projected onto a ball.
     """
     alpha = positive("excess_risk", excess_risk)
     at_one = output_ridge_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)

@@ -174,7 +174,7 @@ class GridBoundary(SafeGuarantee):
 
     @classmethod
     def _raised(cls, sensitivity: Any, delta: Any, curve: Any, excess: float) -> Self:
-        """Return the boundary on the curve of `excess`, raised until it is certified."""
+        """Return the boundary on `curve(excess)`, after `excess` is raised to a certified one."""
         times, heights = curve(raised(curve, excess, float(delta)))
         return cls(sensitivity, delta, times[::-1], heights[::-1])
 

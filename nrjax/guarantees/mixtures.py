@@ -185,7 +185,8 @@ def _best_weights(start: RenyiMixture, times: Array, prior: Array, objective: Ob
     """Return the weights with the smallest mean cost, by their fixed point.
 
     Epsilon has the derivative `-share_i/(A_i - 1)` in `log w_i`, so that at the optimum w_i is
-    proportional to the prior mean of it, divided by epsilon if the objective is log(epsilon).
+    proportional to this derivative's mean over the prior (of the derivative divided by epsilon, if
+    the objective is log(epsilon)).
     """
     _, sensitivity, level, orders, weights = start._parameters(times)
 

@@ -59,7 +59,10 @@ def check_settings(
 
 
 def parsed_bounds(texts: Sequence[str]) -> Bounds:
-    """Return bounds from texts such as "age=18:90" and "city=A,B", from "data", or from none."""
+    """Return the bounds in texts such as "age=18:90" and "city=A,B".
+
+    The single text "data" gives "data", and no text gives None.
+    """
     if not texts:
         return None
     if tuple(texts) == ("data",):

@@ -83,7 +83,7 @@ def _log_ratios(mean1, mean2, z):
 
 
 def _lift(k, partner, mean1, mean2, z, log_ratios):
-    """Move small |k| to 20, and return the new point and `log p(k) - log p(new point)`."""
+    """Move k to 20 or -20 if w(k) < 20. Return the new k and `log p(k) - log p(new k)`."""
     # k = 0 moves to the partner's side, which is in the support and needs no reflection.
     side = jnp.where(jnp.where(k == 0, partner, k) < 0, -1, 1)
     size = jnp.abs(k)

@@ -41,7 +41,7 @@ With few coordinates the number is a power of two, at most an eighth of all coor
 
 
 def is_sparse(shape: tuple[int, ...]) -> bool:
-    """Return whether a process of this shape makes sparse steps."""
+    """Return whether noise of this shape samples only the coordinates that can move."""
     return _LEAST <= math.prod(shape) < _MOST
 
 

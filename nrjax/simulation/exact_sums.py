@@ -50,7 +50,7 @@ def exact_sum(values: Any, xp: Any) -> np.ndarray:
 
 
 def _parts(numbers: np.ndarray) -> list[float]:
-    """Split a sum into floats: the rounded sum, then the rounded error of those before."""
+    """Split a sum into floats: the rounded sum, then the rounded error of the parts before."""
     terms, parts = numbers.tolist(), []
     for _ in range(PARTS):
         parts.append(math.fsum(terms))

@@ -103,9 +103,9 @@ def epsilon_for_shortfall(
 ) -> Array:
     """Return the smallest epsilon at which `shortfall` is `gap`.
 
-    For Algorithm 3 of Ligett 2017, where the gap is `alpha/2`, it is at most
-    `8 Delta log(2T/(3 gamma))/alpha`. The formula of the paper, `ligett_epsilon`, is more than
-    twice as large.
+    For T steps and a gap of `alpha/2` (Ligett 2017, Algorithm 3), the result is at most
+    `8 Delta log(2T/(3 gamma))/alpha`. The paper's formula, `ligett_epsilon`, is more than twice as
+    large.
     """
     _checked(gap=gap)
     return shortfall(gap, sensitivity, gamma, share, noise)  # epsilon * shortfall is a constant

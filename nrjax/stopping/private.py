@@ -252,8 +252,8 @@ class LaplaceTests(ThresholdRule):
 
     Use it as the test of the doubling method (Ligett 2017, Algorithm 4). Each test is the Laplace
     mechanism on one utility, so a negative answer costs `eps` too, and k answers cost `k eps`
-    (composition, Theorem A.2). `AboveThreshold` pays once for all answers. The utilities may be
-    those of releases of the same data, whose cost is added.
+    (composition, Theorem A.2). `AboveThreshold` pays once for all answers. If the utilities are
+    those of releases of the same data, the cost of the releases is added.
 
         >>> rule = nrjax.LaplaceTests(threshold=-0.5, sensitivity=0.01, epsilon=0.1)
         >>> round(float(rule.cost(1.0, answers=3)), 4)

@@ -32,7 +32,7 @@ _ROUNDING_MARGIN = FALL_TOLERANCE + 8
 """Number of machine epsilons by which noise is widened for falling epsilons and rounding."""
 
 _GRAIN_MARGIN = 16
-"""Number of machine epsilons by which a rule's epsilon is lowered for grain of noise.
+"""Number of machine epsilons by which a rule's epsilon is lowered for the spacing of noise.
 
 Counted over all float32 draws, the log-ratio of two noise probabilities exceeds the ideal log-ratio
 by half a machine epsilon near 0, and by up to 11 machine epsilons at the value that 1 of 2000 draws
@@ -40,7 +40,7 @@ exceeds.
 """
 
 _LEAST_EPSILON = 40
-"""Smallest epsilon that the grain of the noise permits, in machine epsilons."""
+"""Smallest epsilon that the spacing of noise values permits, in machine epsilons."""
 
 
 def noise_scale(
@@ -50,7 +50,7 @@ def noise_scale(
 
     The module's docstring explains the widening. The scale is NaN, so that the rule never stops a
     trial, if the dtype cannot hold the noise. That is the case if the scale is infinite, if XLA
-    would flush the grain of the noise to 0, or if epsilon is too small for that grain.
+    would flush the spacing of noise values to 0, or if epsilon is too small for that spacing.
 
     Args:
         sensitivity: sensitivity Delta of the utility.
@@ -146,7 +146,7 @@ class ThresholdRule(StoppingRule):
             return zero, np.where(exact == threshold, 0, exact - threshold)
 
     def check_resolved(self, dtype: Any, levels: int = 1) -> None:
-        """Check that a dtype holds the noise, and resolves Delta near the thresholds.
+        """Check that a dtype can represent the noise, and resolves Delta near the thresholds.
 
         Args:
             dtype: dtype of the utilities in a run.

@@ -47,7 +47,7 @@ def run_on_dask(
     """Run pending trials on the workers of a Dask client, and yield the arrays of each file.
 
     Raises:
-        ValueError: the results of a worker would differ; the message lists the reasons.
+        ValueError: a worker would compute other results; the message lists the reasons.
         ConnectionError: several workers died during one task, or the scheduler is unreachable.
     """
     from distributed import as_completed
@@ -172,7 +172,11 @@ _STUDY: dict[str, tuple[Any, Any]] = {}
 def run_chunk(
     data: bytes, digest: str, environment: Mapping[str, Any], task: Task
 ) -> tuple[dict[str, Any], float, float]:
-    """Run the trials of one file in a worker, or raise ValueError if results would differ."""
+    """Run the trials of one file in a worker.
+
+    Raises:
+        ValueError: the results would differ from those of the client's environment or code.
+    """
     from distributed import get_worker
 
     with _LOCK:

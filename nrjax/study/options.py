@@ -128,7 +128,7 @@ def check_settings(settings: Any, taken: Iterable[str] = ()) -> None:
         taken: names that fields may not have, in addition to the options of a run.
 
     Raises:
-        ValueError: `settings` is no dataclass, a field has the name of an option, or a value
+        ValueError: `settings` is not a dataclass, a field has the name of an option, or a value
             cannot be stored as strict JSON.
     """
     check(dataclasses.is_dataclass(settings), "settings", settings, "a dataclass")

@@ -95,11 +95,11 @@ class Bracket(NamedTuple):
 def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
     """Return the multiplier mu >= 0, to a few units in the last place of the largest entry.
 
-    At the result one of three conditions holds:
+    Let x solve `(T + mu I) x = n e_1`. At the result one of three conditions holds:
 
     * |x| is 1, to a few units in the last place.
-    * `T + mu I` is definite and |x| <= 1. A few units below mu, next to minus the lowest
-      eigenvalue, that is not the case.
+    * `T + mu I` is definite and |x| <= 1, but not for a mu that is a few units smaller, close to
+      minus the lowest eigenvalue of T.
     * mu is 0.
 
     The result is NaN if an input is not finite.

@@ -161,7 +161,7 @@ def cases(settings: Settings) -> tuple[dict[str, nrjax.Case], dict[str, Any]]:
     The facts are the counts of each data set, with the counts expected of Zipf samples.
 
     Raises:
-        FileNotFoundError: the data are not there.
+        FileNotFoundError: the data are not on this machine.
         ValueError: the settings do not suit the counts or each other.
     """
     names = [_name(data) for data in settings.data]
@@ -191,7 +191,7 @@ def study(settings: Settings) -> Study:
     """Load or draw the counts and return the study.
 
     Raises:
-        FileNotFoundError: the data are not there.
+        FileNotFoundError: the data are not on this machine.
         ValueError: the settings do not suit the counts or each other.
     """
     name = "rogers2023"

@@ -158,7 +158,7 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
     """Load the counts and return every case by name.
 
     Raises:
-        FileNotFoundError: the data are not there.
+        FileNotFoundError: the data are not on this machine.
         ValueError: the settings do not suit the counts.
     """
     data = load_counts(settings.data)
@@ -225,7 +225,7 @@ def study(settings: Settings) -> Study:
     """Load the counts and return the study.
 
     Raises:
-        FileNotFoundError: the data are not there.
+        FileNotFoundError: the data are not on this machine.
         ValueError: the settings do not suit the counts.
     """
     name = "skellam_counts"

@@ -193,7 +193,7 @@ def study(settings: Settings) -> Study:
     """Load the data and return the study.
 
     Raises:
-        FileNotFoundError: the data are not there.
+        FileNotFoundError: the data are not on this machine.
         ValueError: the data do not suit the task.
     """
     name = "whitehouse2022"
