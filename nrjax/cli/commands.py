@@ -131,7 +131,7 @@ class _Data:
 
 
 def _run_help() -> None:
-    """Run a regression on your table, a paper's study, or the study in a file."""
+    """Run a paper's study, a study from a file, or a regression on your table."""
 
 
 _COMMANDS: dict[str, Callable[..., Any]] = {

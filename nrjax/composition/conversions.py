@@ -51,7 +51,7 @@ def _up(value: float, argument: float) -> float:
 
 
 def _down(value: float) -> float:
-    """Return the value of a closed form that is not negative, rounded down."""
+    """Round down the result of a formula whose exact value is at least 0."""
     return max(0.0, value * (1 - SLACK) - 2e-323)
 
 

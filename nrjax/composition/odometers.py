@@ -95,8 +95,8 @@ class BrownianOdometer(_BrownianOdometer):
     """The two-sided odometer of Brownian noise reduction (Rogers 2023, Theorem 5, corrected).
 
     The bound is `V/2 + sqrt((V + g) log((V + g)/(delta^2 g)))`. V is the sum of `D2^2/t` over the
-    rounds so far, where D2 is the l2-sensitivity and t the time of the stop, and g is gamma. The
-    printed theorem drops the `V/2`. Use this class to reproduce the paper:
+    rounds so far, where D2 is the l2-sensitivity and t the noise variance at the stop, and g is
+    gamma. The printed theorem drops the `V/2`. Use this class to reproduce the paper:
     `OneSidedBrownianOdometer` has a smaller bound for every V.
 
     Requests: those of `OneSidedBrownianOdometer`.
@@ -115,12 +115,12 @@ class BrownianOdometer(_BrownianOdometer):
 
 
 class OneSidedBrownianOdometer(_BrownianOdometer):
-    """The odometer of Brownian noise reduction from a one-sided mixture (not in the papers).
+    """An odometer of Brownian noise reduction, by a one-sided mixture (not in the papers).
 
     The bound is `V/2 + u(V)`. V is the sum of `D2^2/t` over the rounds so far, where D2 is the
-    l2-sensitivity and t the time of the stop. The curve u is that of `OneSidedMixtureBoundary` with
-    `rho = gamma` (proof in `docs/composition.md`). A rho-zCDP mechanism adds `2 rho` to V. Use
-    `RenyiOdometer` if there are Laplace rounds as well.
+    l2-sensitivity and t the noise variance at the stop. The curve u is that of
+    `OneSidedMixtureBoundary` with `rho = gamma` (proof in `docs/composition.md`). A rho-zCDP
+    mechanism adds `2 rho` to V. Use `RenyiOdometer` to add Laplace noise reduction.
 
     Requests: `BrownianReduction`, `ZCDP` (with delta 0), `GDP`, `BoundedRange`, `Pure` and
     `LaplaceMechanism`.

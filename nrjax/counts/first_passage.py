@@ -64,9 +64,9 @@ class BrownianPassage(OnLevels):
 
     @property
     def quantile(self) -> float:
-        """The least noise that acceptance at a skipped level would need, in standard deviations.
+        """The number z of standard deviations from which levels are skipped.
 
-        Levels are skipped if their releases could be accepted only by such rare noise.
+        A level is skipped if acceptance there takes noise of at least z standard deviations.
         """
         return skip_quantile(self.levels)
 

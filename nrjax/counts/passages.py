@@ -193,10 +193,10 @@ class DoublingPassage(Passage):
     """
 
     def start(self, filter: Any, spent: Any, count: Array) -> tuple[Any, Array]:
-        """Charge and skip the first tries, which cannot be accepted, if the filter admits them.
+        """Charge, without drawing, the first tries, which practically never succeed.
 
         Returns:
-            The filter's state, and the time of the first try that is made.
+            The filter's state, and the variance of the next try.
         """
         dtype, eps = count.dtype, float(jnp.finfo(count.dtype).eps)
         first = jnp.asarray(self.smallest, dtype)

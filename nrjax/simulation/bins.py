@@ -100,7 +100,7 @@ class LogBins:
         inner = self._inner
 
         def place(size: Array, magnitude: Array) -> Array:
-            """Return the number of bins between a value and zero, `inner + 2` for infinity."""
+            """Return a bin's place by magnitude: 0 next to zero, `inner + 2` for infinity."""
             inside = jnp.clip((magnitude >> shift) - first + 1, 0, inner + 1)
             return jnp.where(size == infinite, inner + 2, inside).astype(jnp.int32)
 

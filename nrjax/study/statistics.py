@@ -192,7 +192,7 @@ class Distribution:
         return 1 - self.count_above(x) / max(self.trials, 1)
 
     def below_within(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper bounds of the distribution function, equal except within bins."""
+        """Return lower and upper bounds of the CDF at `x`, which differ only inside a bin."""
         (lower, upper, up_to), x = self._bins, np.asarray(x, np.float64)
         place = np.maximum(np.searchsorted(lower, x), np.searchsorted(upper, x, side="right"))
         most = np.append(0, up_to)[place]

@@ -110,10 +110,10 @@ def _on_grid(
 
 
 def _curves(settings: Settings, problem: _Problem, name: str, low: float) -> dict[str, nrjax.Curve]:
-    """Return, by constants, a pass that measures the loss at levels of a coarse grid.
+    """Return passes that measure the loss on a coarse grid, by name: one for each `constants`.
 
-    Losses of logistic regression are accurate to within `_RESOLUTION` of the difference between the
-    optimum's loss and the zero model's, ln 2. Those of ridge regression are exact, which is cheap.
+    Losses of logistic regression have errors up to a fraction `_RESOLUTION` of the gap between the
+    optimum's loss and the zero model's, ln 2. Ridge losses are exact, which is cheap.
     """
     ridge, gain = isinstance(problem, RidgeProblem), math.log(2) - problem.optimum_loss
     resolution = None if ridge or gain <= 0 else 2 * _RESOLUTION * gain
