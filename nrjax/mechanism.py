@@ -25,7 +25,6 @@ from nrjax.guarantees import (
 from nrjax.interaction import Interaction
 from nrjax.processes import Brownian, DiscreteLaplace, Laplace
 from nrjax.pytrees import Pytree
-from nrjax.sensitivities import check_norm
 from nrjax.stopping import PublicThreshold, ReducedAboveThreshold
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
 from nrjax.utilities import FunctionUtility
@@ -277,7 +276,7 @@ def brownian(
 def _covering(guarantee: Guarantee, sensitivity: Any, delta: Any, tight: Any) -> Guarantee:
     """Return a guarantee, after checking that its sensitivity and delta cover the given ones."""
     check(tight is None, "tight_at_epsilon", tight, "None for a guarantee, which is tuned already")
-    check_norm(sensitivity, "gaussian")
+    MinimaxBoundary(sensitivity, delta)  # checks both
     for name, value, most in (
         ("sensitivity", sensitivity, np.less_equal),
         ("delta", delta, np.greater_equal),

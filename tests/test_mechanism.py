@@ -250,6 +250,8 @@ MISTAKES = [
     (lambda: brownian(boundary=line, tight_at_epsilon=0.3), "tight_at_epsilon must be None"),
     (lambda: nrjax.brownian(TRUTH, 2.0, 1e-6, boundary=line), "sensitivity must be .* boundary, 1"),
     (lambda: nrjax.brownian(TRUTH, 1.0, 1e-7, boundary=line), "delta must be .* boundary, 1e-06"),
+    (lambda: nrjax.brownian(TRUTH, [1.0, 5.0], 1e-6, boundary=line), "sensitivity must be pos"),
+    (lambda: nrjax.brownian(TRUTH, 1.0, "1e-9", boundary=line), "delta must be strictly between"),
     (lambda: brownian(boundary=nrjax.PureGuarantee(1.0)), "guarantee must be for gaussian noise"),
     (lambda: nrjax.Mechanism(TRUTH, line, None), "process must be an instance"),
     (lambda: nrjax.Mechanism(TRUTH, nrjax.Laplace(()), None), "shape of value must be"),
