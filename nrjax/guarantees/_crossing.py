@@ -10,27 +10,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax.guarantees._quadrature import omitted, panels, spread
 
 Curve: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Rising times, and the heights of a curve at them."""
 
 _FINE, _COARSE = 32, 10
 """Numbers of quadrature nodes per panel, for certified probabilities and for a search."""
-_HALF_WIDTH = 3.0
-"""Largest half-width of a panel, in standard deviations of a step."""
 _SECANTS = 20
 """Maximum number of secant steps, of which about 4 are taken."""
-_MOST_NODES = 2**20
-"""Maximum number of nodes at one time, which times with gaps of 1e-8 of their size need."""
 _REACH = 7.3
 """Number of standard deviations below 0 beyond which the density is omitted.
 
 The omission is safe: a path that is this low at a time crosses later with at most twice the
 probability with which a path crosses at all.
 """
-_BAND = 11.0
-"""Number of standard deviations of a step beyond which its kernel is omitted."""
 
 
 def crossing(
@@ -53,39 +47,24 @@ def _crossing(
     from scipy.special import ndtr  # slow to import
 
     times, heights = _fewer_nodes(np.asarray(all_times), np.asarray(curve))
-    places, weights = np.polynomial.legendre.leggauss(nodes_per_panel)
-    gaps = np.diff(times, prepend=0.0)
-    lengths = heights[:-1] + _REACH * np.sqrt(times[:-1])
-    widths = 2 * _HALF_WIDTH * np.sqrt(np.minimum(gaps[:-1], gaps[1:]))
-    counts = np.maximum(1, np.ceil(lengths / widths))
-    largest = nodes_per_panel * np.max(counts, initial=0)
-    expected = f"farther apart: they take {largest:.3g} quadrature nodes, of at most {_MOST_NODES}"
-    check(largest <= _MOST_NODES, "times", np.asarray(all_times), expected)
-    probability, error = float(ndtr(-heights[0] / np.sqrt(times[0]))), 0.0
-    nodes, masses, most = np.empty(0), np.empty(0), 0
-    # For the previous time: number of panels, their total length, and the error bound of one.
-    panels, length, bound, density_error = 0, 0.0, 0.0, 0.0
-    for i, (time, height) in enumerate(zip(times, heights, strict=True)):
-        if i > 0:
-            step = np.sqrt(gaps[i])
-            probability += float(masses @ ndtr((nodes - height) / step))
-            error += length * density_error + 3 * step * panels * bound
-        if i + 1 == len(times):
-            break
-        # The kernel has mass 1, and its own integral is accurate to much better than 1e-9.
-        density_error = density_error * (1 + 1e-9) + panels * bound
-        low, length, panels = -_REACH * np.sqrt(time), lengths[i], int(counts[i])
-        half = length / (2 * panels)
-        centres = low + half * (2 * np.arange(panels) + 1)
-        next_nodes = (centres[:, None] + half * places).ravel()
+    gaps, roots = np.diff(times, prepend=0.0), np.sqrt(times)
+    probability, error = float(ndtr(-heights[0] / roots[0])), 0.0
+    # The density of the paths that were never above the curve, as masses at nodes.
+    density_error, most, nodes, masses = 0.0, 0, np.empty(0), np.empty(0)
+    for i, (root, height) in enumerate(zip(roots[:-1], heights[:-1], strict=True)):
+        here = panels(-_REACH * root, height, gaps[i], gaps[i + 1], nodes_per_panel)
         if i == 0:
-            density = np.exp(-0.5 * next_nodes**2 / time) / np.sqrt(2 * np.pi * time)
+            density = np.exp(-0.5 * (here.nodes / root) ** 2) / (np.sqrt(2 * np.pi) * root)
         else:
-            density = _spread(nodes, masses, next_nodes, gaps[i])
-            density_error += np.exp(-0.5 * _BAND**2) / np.sqrt(2 * np.pi * gaps[i])
-        nodes, masses = next_nodes, density * np.tile(half * weights, panels)
-        most = max(most, nodes.size)
-        bound = _panel_error(nodes_per_panel, half, time, gaps[i], gaps[i + 1])
+            density = spread(nodes, masses, here.nodes, gaps[i])
+            density_error += omitted(gaps[i])
+        nodes, masses, most = here.nodes, density * here.weights, max(most, here.nodes.size)
+        step = np.sqrt(gaps[i + 1])
+        probability += float(masses @ ndtr((nodes - heights[i + 1]) / step))
+        quadrature_error = here.error / (2 * np.pi * root * step)
+        error += here.length * density_error + 3 * step * quadrature_error
+        # The kernel has mass 1, and its own integral is accurate to much better than 1e-9.
+        density_error = density_error * (1 + 1e-9) + quadrature_error
     rounding = len(times) * ((most + 60) * 2.3e-16 + 2.1 * ndtr(-_REACH))
     return probability, (probability + error) * (1 + rounding)
 
@@ -171,32 +150,6 @@ def _fewer_nodes(times: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np
         return float(np.sum(panels[:-1] * panels[1:]) + np.sum(panels))
 
     return inverted if work(inverted[0]) < work(times) else (times, heights)
-
-
-def _spread(nodes: np.ndarray, masses: np.ndarray, targets: np.ndarray, gap: float) -> np.ndarray:
-    """Return the density at `targets` after a step of variance `gap` from masses at `nodes`."""
-    reach, density = _BAND * np.sqrt(gap), np.empty(targets.size)
-    for start in range(0, targets.size, 32):
-        block = targets[start : start + 32]
-        a, b = np.searchsorted(nodes, (block[0] - reach, block[-1] + reach))  # both rise
-        kernel = np.exp((block[:, None] - nodes[None, a:b]) ** 2 * (-0.5 / gap))
-        density[start : start + 32] = kernel @ masses[a:b]
-    return density / np.sqrt(2 * np.pi * gap)
-
-
-_RADIUS = np.geomspace(1.1, 100.0, 400)
-"""Parameters of Bernstein ellipses, among which the bound on an error takes the best."""
-
-
-@functools.lru_cache(maxsize=4096)
-def _panel_error(nodes: int, half: float, time: float, gap: float, following: float) -> float:
-    """Return a bound on the quadrature error of one panel of half-width `half`."""
-    radius = _RADIUS
-    height = half * (radius - 1 / radius) / 2
-    log_most = height**2 / 2 * (1 / gap + 1 / following)
-    log_error = log_most - 2 * nodes * np.log(radius) - np.log1p(-(radius**-2))
-    scale = 64 / 15 * half / (2 * np.pi * np.sqrt(time * following))
-    return float(scale * np.exp(log_error.min()))
 
 
 def _root(falling: Callable[[float], float]) -> float:

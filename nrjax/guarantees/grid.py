@@ -12,14 +12,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import (
-    as_numeric,
-    check,
-    check_integer,
-    check_positive,
-    concrete_or_none,
-)
+from nrjax._validation import check, check_integer, concrete_or_none
 from nrjax.guarantees._crossing import Curve, crossing, least, raised, tuned
+from nrjax.guarantees._looks import (
+    certified_array,
+    certified_number,
+    check_delta,
+    falling_times,
+)
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, round_up
 
 _MOST_TIMES = 5000
@@ -61,12 +61,9 @@ class GridBoundary(SafeGuarantee):
 
     def __post_init__(self):
         for name in ("times", "heights"):
-            values = getattr(self, name)
-            concrete = isinstance(values, (list, tuple)) or concrete_or_none(values) is not None
-            check(concrete, name, values, "concrete, because the curve is certified")
-            object.__setattr__(self, name, np.asarray(values, float))
+            object.__setattr__(self, name, certified_array(name, getattr(self, name)))
         super().__post_init__()
-        times, heights = _falling_times(self.times), self.heights
+        times, heights = falling_times(self.times, _MOST_TIMES), self.heights
         concrete = concrete_or_none(self.delta) is not None
         check(concrete, "delta", self.delta, "concrete, because the curve is certified")
         check(heights.shape == times.shape, "heights", heights, f"of shape {times.shape}")
@@ -95,13 +92,13 @@ class GridBoundary(SafeGuarantee):
         curve: Any = getattr(boundary, "curve", None)
         expected = "a LinearBoundary or a mixture boundary, which have a curve to lower"
         check(isinstance(boundary, SafeGuarantee) and curve, "boundary", boundary, expected)
-        times = _falling_times(times)
+        times = falling_times(times, _MOST_TIMES)
         concrete = concrete_or_none(boundary.delta) is not None and np.ndim(boundary.delta) == 0
         check(concrete, "boundary", boundary, "of concrete numbers")
         delta = float(boundary.delta)
         with jax.ensure_compile_time_eval():
             shape = np.asarray(curve(times), np.float64)
-        _check_delta(boundary.delta, times.size, 1.0)
+        check_delta(boundary.delta, times.size, 1.0)
         heights = tuned(times[::-1], shape[::-1], delta)[::-1]
         return cls(boundary.sensitivity, boundary.delta, times, heights)
 
@@ -128,7 +125,7 @@ class GridBoundary(SafeGuarantee):
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        times = _falling_times(times)
+        times = falling_times(times, _MOST_TIMES)
         curve = _worst_ratio(sensitivity, delta, times.size, lambda _: times)
         return cls._raised(sensitivity, delta, curve, least(curve, float(delta)))
 
@@ -158,7 +155,7 @@ class GridBoundary(SafeGuarantee):
             ValueError: an argument is traced or out of range.
         """
         check_integer("levels", levels, 1, _MOST_TIMES)
-        start, stop = _number("low", low), _number("high", high)
+        start, stop = certified_number("low", low), certified_number("high", high)
         check(stop > start or (levels == 1 and stop == start), "high", high, f"above low = {low!r}")
         epsilons = np.geomspace(start, stop, levels)
 
@@ -168,7 +165,7 @@ class GridBoundary(SafeGuarantee):
             return (float(sensitivity) * (z + np.sqrt(z * z + 2 * target)) / (2 * target)) ** 2
 
         excess = least(_worst_ratio(sensitivity, delta, levels, falling), float(delta))
-        times = _falling_times(falling(1 + excess))
+        times = falling_times(falling(1 + excess), _MOST_TIMES)
         curve = _worst_ratio(sensitivity, delta, levels, lambda _: times)
         return cls._raised(sensitivity, delta, curve, excess)
 
@@ -236,26 +233,6 @@ class GridBoundary(SafeGuarantee):
         return f"finite and at least {least}, the least cost among the boundary's times", ""
 
 
-def _falling_times(times: Any) -> np.ndarray:
-    """Return falling times, checked and rounded to the default precision, as in a run."""
-    expected = f"a vector of 1 to {_MOST_TIMES} falling times, positive and finite"
-    array = np.asarray(times, float)
-    as_numeric("times", array, expected)
-    check(array.ndim == 1 and 0 < array.size <= _MOST_TIMES, "times", times, expected)
-    array = np.asarray(array.astype(float_dtype()), np.float64)
-    ok = np.isfinite(array) & (array > 0) & np.append(np.diff(array) < 0, True)
-    check(ok, "times", times, expected)
-    return array
-
-
-def _number(name: str, value: Any) -> float:
-    """Return a positive number as a float."""
-    number = check_positive(name, value)
-    concrete = number is not None and number.ndim == 0
-    check(concrete, name, value, "a concrete number, because the curve is certified")
-    return float(number)  # pyright: ignore[reportArgumentType]
-
-
 def _quantile(delta: Any) -> float:
     """Return the number that a standard normal exceeds with probability delta."""
     from scipy.special import ndtri  # slow to import
@@ -274,8 +251,8 @@ def _worst_ratio(
         size: number of times.
         times: returns falling times for 1 + k.
     """
-    half = 0.5 * _number("sensitivity", sensitivity)
-    _check_delta(_number("delta", delta), size, 0.5)
+    half = 0.5 * certified_number("sensitivity", sensitivity)
+    check_delta(certified_number("delta", delta), size, 0.5)
     z = _quantile(delta)
 
     def curve(k: float) -> Curve:
@@ -284,10 +261,3 @@ def _worst_ratio(
         return rising, oracle + k * (oracle + half)
 
     return curve
-
-
-def _check_delta(delta: Any, size: int, most: float) -> None:
-    """Check that delta is large enough for the recursion on `size` times, and at most `most`."""
-    smallest = 1e-17 * size  # the errors of the recursion have this size
-    expected = f"at least {smallest:.3g} for {size} times, and at most {most:g}"
-    check(smallest <= float(delta) <= most, "delta", delta, expected)
