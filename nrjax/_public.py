@@ -16,6 +16,7 @@ from nrjax.composition import ZCDPFilter as ZCDPFilter
 from nrjax.engine import run_until as run_until
 from nrjax.guarantees import DiscretePureGuarantee as DiscretePureGuarantee
 from nrjax.guarantees import GridBoundary as GridBoundary
+from nrjax.guarantees import HockeyStickBoundary as HockeyStickBoundary
 from nrjax.guarantees import LinearBoundary as LinearBoundary
 from nrjax.guarantees import MixtureBoundary as MixtureBoundary
 from nrjax.guarantees import OneSidedMixtureBoundary as OneSidedMixtureBoundary

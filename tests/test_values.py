@@ -68,6 +68,7 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: nrjax.OneSidedMixtureBoundary.tight_at_epsilon(0.5, 1.0, 1e-6),
     lambda: nrjax.RenyiBoundary.tight_at_epsilon(0.5, 1.0, 1e-6),
     lambda: nrjax.RenyiMixture(1.0, 1e-6, (5.0, 50.0), (0.4, 0.6)),
+    lambda: nrjax.HockeyStickBoundary.single(1.0, 1e-6, epsilon=0.5),
     lambda: LINE.on(GRID),
     lambda: nrjax.guarantees.MinimaxBoundary(1.0, 1e-6),
     lambda: nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1")),

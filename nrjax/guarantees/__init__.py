@@ -7,6 +7,7 @@ from nrjax.guarantees.boundaries import (
     OneSidedMixtureBoundary,
 )
 from nrjax.guarantees.grid import GridBoundary
+from nrjax.guarantees.hockey_stick import HockeyStickBoundary
 from nrjax.guarantees.minimax import MinimaxBoundary
 from nrjax.guarantees.mixtures import RenyiMixture
 from nrjax.guarantees.notions import NOTIONS
@@ -17,6 +18,7 @@ __all__ = [
     "NOTIONS",
     "DiscretePureGuarantee",
     "GridBoundary",
+    "HockeyStickBoundary",
     "LinearBoundary",
     "MinimaxBoundary",
     "MixtureBoundary",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._validation import check, check_positive
+
+Objective = Literal["log", "mean"]
+"""The cost of an epsilon, of which a design makes the prior mean small."""
 
 
 def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._validation import check, check_numbers
-from nrjax.guarantees._priors import checked_prior
+from nrjax.guarantees._priors import Objective, checked_prior
 from nrjax.guarantees._rounding import SafeGuarantee
 from nrjax.guarantees.renyi import TERM_MARGIN, RenyiBoundary
-
-Objective = Literal["log", "mean"]
 
 _POINT_STEPS = 5
 """Number of Newton steps for the point at which orders are weighed. Any point is valid."""

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.guarantees import GridBoundary, LinearBoundary, PureGuarantee
+from nrjax.guarantees import GridBoundary, HockeyStickBoundary, LinearBoundary, PureGuarantee
 from tests.conformance import guarantees
 from tests.conformance.guarantees import GuaranteeCase
 
@@ -41,6 +41,25 @@ def on_grid():
 def test_guarantee_on_a_grid(on_grid, check):
     """The checks that choose no times (test_grid.py has the costs)."""
     check(on_grid)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        guarantees.check_dtype,
+        guarantees.check_traces,
+        guarantees.check_refuses,
+        guarantees.check_pytree,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_designed_guarantee(check):
+    times = np.geomspace(300.0, 0.5, 5)
+    check(
+        GuaranteeCase(
+            "designed", lambda s: HockeyStickBoundary.design(times, np.ones(5), s, 1e-6), 0.3
+        )
+    )
 
 
 class Unsafe(PureGuarantee):
