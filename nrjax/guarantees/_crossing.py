@@ -46,7 +46,10 @@ def _crossing(
 ) -> tuple[float, float]:
     from scipy.special import ndtr  # slow to import
 
-    times, heights = _fewer_nodes(np.asarray(all_times), np.asarray(curve))
+    # With times around 1 no square overflows or underflows. Powers of two scale exactly.
+    power = round((np.log2(all_times[0]) + np.log2(all_times[-1])) / 4)
+    times, heights = np.ldexp(all_times, -2 * power), np.ldexp(curve, -power)
+    times, heights = _fewer_nodes(times, heights)
     gaps, roots = np.diff(times, prepend=0.0), np.sqrt(times)
     probability, error = float(ndtr(-heights[0] / roots[0])), 0.0
     # The density of the paths that were never above the curve, as masses at nodes.

@@ -51,6 +51,8 @@ def test_other_panels_agree():
     assert 0 <= upper - found < 1e-10 * found
     for nodes in (28, 40):
         assert crossing(times, heights, nodes)[0] == pytest.approx(found, rel=1e-12)
+    for unit in (2.0**-500, 2.0**509):  # near the ends of float64, where squares leave it
+        assert crossing(unit**2 * times, unit * heights) == (found, upper)
 
 
 @pytest.mark.parametrize(
