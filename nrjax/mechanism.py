@@ -281,10 +281,15 @@ def _covering(guarantee: Guarantee, sensitivity: Any, delta: Any, tight: Any) ->
         ("sensitivity", sensitivity, np.less_equal),
         ("delta", delta, np.greater_equal),
     ):
-        stated, covered = concrete_or_none(getattr(guarantee, name)), concrete_or_none(value)
+        own = getattr(guarantee, name)
+        stated, covered = concrete_or_none(own), concrete_or_none(value)
         if stated is not None and covered is not None:
             expected = f"the {name} of the boundary, {stated:.6g}"
             check(most(covered, stated), name, value, expected)
+        else:
+            hint = f"Traced numbers cannot be compared: pass the boundary's own {name}."
+            same = own is None or value is own
+            check(same, name, value, f"the {name} of the boundary, {format_value(own)}", hint)
     return guarantee
 
 

@@ -211,6 +211,10 @@ def private(**changes):
     return until(**{"private": True, "sensitivity": 1.0} | changes)
 
 
+def traced(boundary):
+    return lambda s: nrjax.brownian(0.0, s, 1e-6, boundary=boundary).guarantee.epsilon(1.0)
+
+
 TRACE = r"score must be a function that JAX can trace \(got {}, .*\). Write jnp for np"
 BARE = {"data": ()}
 MISTAKES = [
@@ -252,6 +256,7 @@ MISTAKES = [
     (lambda: nrjax.brownian(TRUTH, 1.0, 1e-7, boundary=line), "delta must be .* boundary, 1e-06"),
     (lambda: nrjax.brownian(TRUTH, [1.0, 5.0], 1e-6, boundary=line), "sensitivity must be pos"),
     (lambda: nrjax.brownian(TRUTH, 1.0, "1e-9", boundary=line), "delta must be strictly between"),
+    (lambda: jax.vmap(traced(line))(jnp.ones(2)), "sensitivity must be .* cannot be compared"),
     (lambda: brownian(boundary=nrjax.PureGuarantee(1.0)), "guarantee must be for gaussian noise"),
     (lambda: nrjax.Mechanism(TRUTH, line, None), "process must be an instance"),
     (lambda: nrjax.Mechanism(TRUTH, nrjax.Laplace(()), None), "shape of value must be"),
