@@ -5,7 +5,8 @@ martingale under the neighbour's. A rule that stops at look k gains `(1 - exp(ep
 best rule stops where L first reaches a barrier (`docs/frontier.md`).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -90,6 +91,26 @@ def one_look_gain(x: float, epsilon: float) -> float:
 
     z = epsilon / x
     return float(ndtr(x / 2 - z) - np.exp(epsilon + log_ndtr(-x / 2 - z)))
+
+
+def exact_place(epsilon: float, delta: float) -> float:
+    """Return the `x = D2/sqrt(t)` of one Gaussian release that costs epsilon."""
+    from scipy.special import ndtri  # slow to import
+
+    z = -float(ndtri(delta))
+    start = 2 * epsilon / (z + np.sqrt(z * z + 2 * epsilon))  # the loss exceeds epsilon rarely
+    return place(lambda x: one_look_gain(x, epsilon), start, delta)
+
+
+def place(gain: Callable[[float], float], low: float, delta: float) -> float:
+    """Return the x above `low` at which a rising gain is delta."""
+    from scipy.optimize import brentq  # slow to import
+
+    high = 2 * low
+    while gain(high) < delta:
+        high *= 2
+    root: Any = brentq(lambda x: gain(x) - delta, low, high, xtol=1e-300, rtol=np.float64(1e-14))
+    return float(root)
 
 
 def designed(

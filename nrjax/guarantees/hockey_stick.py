@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
@@ -160,13 +159,13 @@ class HockeyStickBoundary(SafeGuarantee):
             size = certified_number("sensitivity", sensitivity)
             check_delta(delta, 1, _MOST_DELTA)
             check(level <= _LARGEST, "epsilon", epsilon, f"at most {_LARGEST:g}")
-            time = (size / _exact_x(level, delta)) ** 2
-            ulp = step = float(np.finfo(float_dtype()).eps)
+            rounding = (cls.margin + 2) * float(np.finfo(float_dtype()).eps)
+            time, step = (size / _stopping.exact_place(level, delta)) ** 2, 2 * rounding
             while True:
-                found = cls.single(sensitivity, delta, time=time)
-                if found.epsilons[0] * (1 + (cls.margin + 2) * ulp) <= level:
-                    return found
                 time, step = time * (1 + step), 2 * step
+                found = cls.single(sensitivity, delta, time=time)
+                if found.epsilons[0] * (1 + rounding) <= level:
+                    return found
         return cls.design([time], [1.0], sensitivity, delta)  # pyright: ignore[reportArgumentType]
 
     def epsilon(self, time: ArrayLike) -> Array:
@@ -208,28 +207,8 @@ def _clock(sensitivity: Any, times: np.ndarray) -> np.ndarray:
 def _check_range(clock: np.ndarray, times: np.ndarray, delta: float) -> None:
     """Check that no time costs too little or too much for the computation."""
     # A barrier cannot be lower than x^2/2, which must gain more than delta.
-    least = _root(lambda x: _stopping.one_look_gain(x, x * x / 2), delta, delta)
+    least = _stopping.place(lambda x: _stopping.one_look_gain(x, x * x / 2), delta, delta)
     least = max(_LEAST, 1.001 * least)
-    most = _exact_x(_LARGEST, delta)
+    most = _stopping.exact_place(_LARGEST, delta)
     expected = f"such that D2/sqrt(t) is between {least:.3g} and {most:.3g}"
     check((clock > least**2) & (clock <= most**2), "times", times, expected)
-
-
-def _exact_x(epsilon: float, delta: float) -> float:
-    """Return the `x = D2/sqrt(t)` of one Gaussian release that costs epsilon."""
-    from scipy.special import ndtri  # slow to import
-
-    z = -float(ndtri(delta))
-    start = 2 * epsilon / (z + np.sqrt(z * z + 2 * epsilon))  # the loss exceeds epsilon rarely
-    return _root(lambda x: _stopping.one_look_gain(x, epsilon), start, delta)
-
-
-def _root(gain: Callable[[float], float], low: float, delta: float) -> float:
-    """Return the x above `low` at which a rising gain is delta."""
-    from scipy.optimize import brentq  # slow to import
-
-    high = 2 * low
-    while gain(high) < delta:
-        high *= 2
-    root: Any = brentq(lambda x: gain(x) - delta, low, high, xtol=1e-300, rtol=np.float64(1e-14))
-    return float(root)

@@ -1,12 +1,19 @@
 """The boundaries in NumPy and SciPy in float64, by other methods than the package."""
 
+from typing import Any
+
 import numpy as np
 from scipy.integrate import simpson
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import lambertw, log_ndtr, logsumexp, ndtr, softmax
 from scipy.stats import norm
 
-from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
+from nrjax.guarantees import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+    log_uniform,
+)
 
 KINDS = {"linear": LinearBoundary, "two": MixtureBoundary, "one": OneSidedMixtureBoundary}
 
@@ -136,4 +143,20 @@ def one_look(x, delta):
     def excess(epsilon):
         return ndtr(x / 2 - epsilon / x) - np.exp(epsilon + log_ndtr(-x / 2 - epsilon / x)) - delta
 
-    return brentq(excess, 0, 40 * x + x * x, xtol=1e-14)
+    found: Any = brentq(excess, 0, 40 * x + x * x, xtol=1e-14)
+    return found
+
+
+def looks(count, epsilon=0.3, delta=1e-6):
+    """Return times over a factor of 100, and the middle one, whose `one_look` is epsilon."""
+    place: Any = brentq(lambda x: one_look(x, delta) - epsilon, 1e-3, 30)
+    middle, factors = 1 / place**2, np.geomspace(10, 0.1, count)
+    return middle * factors / factors[count // 2], middle
+
+
+def prior(name, times, middle):
+    """Return a prior of `docs/frontier.md`: 90 % near the middle time, 10 % on all times."""
+    if name == "point":
+        return 0.9 * (np.arange(times.size) == times.size // 2) + 0.1 / times.size
+    factor = {"factor 2": 2, "factor 10": 10}[name]
+    return log_uniform(times, middle / factor, middle * factor)

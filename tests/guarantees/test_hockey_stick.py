@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import brentq
 
 import nrjax
-from nrjax.guarantees import HockeyStickBoundary, RenyiBoundary, log_uniform
+from nrjax.guarantees import HockeyStickBoundary, RenyiBoundary
 from nrjax.guarantees._stopping import priced
 from tests.guarantees import oracle
 from tests.problems import interaction
@@ -25,7 +25,7 @@ def test_one_release_is_the_exact_gaussian_curve(epsilon, delta):
         epsilon = 0.2  # at 0.01 the noise hides everything but delta
     found = HockeyStickBoundary.single(2.0, delta, epsilon=epsilon)
     stated = float(found.epsilon(found.times[0]))
-    assert epsilon * (1 - 2e-6) < stated <= epsilon
+    assert epsilon * (1 - 4e-6) < stated <= epsilon
     assert stated == pytest.approx(oracle.one_look(2 / np.sqrt(found.times[0]), delta), rel=2e-6)
     assert found.time(epsilon) == found.times[0]
     again = HockeyStickBoundary.single(2.0, delta, time=found.times[0])
@@ -33,23 +33,6 @@ def test_one_release_is_the_exact_gaussian_curve(epsilon, delta):
     if epsilon < 1:  # negative control: the probabilistic curve
         x = 2 / np.sqrt(found.times[0])
         assert x * (x / 2 + 4.7534) > 1.05 * epsilon or delta != DELTA
-
-
-def looks(count, epsilon=0.3, delta=DELTA):
-    """Return times over a factor of 100, whose middle one costs epsilon by itself."""
-    middle = 1 / brentq(lambda x: oracle.one_look(x, delta) - epsilon, 1e-3, 30) ** 2
-    factors = np.geomspace(10, 0.1, count)
-    return middle * factors / factors[count // 2], middle
-
-
-def prior_of(name, times, middle):
-    point = 0.9 * (np.arange(times.size) == times.size // 2) + 0.1 / times.size
-    wide = {"factor 2": 2, "factor 10": 10}
-    return (
-        point
-        if name == "point"
-        else log_uniform(times, *(middle * wide[name] ** f for f in (-1, 1)))
-    )
 
 
 def mean_ratios(levels, times, prior, delta):
@@ -76,8 +59,8 @@ def mean_ratios(levels, times, prior, delta):
 )
 def test_published_designs(epsilon, delta, count, prior, mean, variance, saved):
     """Epsilon and variance relative to one exact look, and what one Rényi order needs more."""
-    times, middle = looks(count, epsilon, delta)
-    weights = prior_of(prior, times, middle)
+    times, middle = oracle.looks(count, epsilon, delta)
+    weights = oracle.prior(prior, times, middle)
 
     def ratios(guarantee):
         return mean_ratios(guarantee.epsilon(times), times, weights, delta)
@@ -88,7 +71,8 @@ def test_published_designs(epsilon, delta, count, prior, mean, variance, saved):
     one = RenyiBoundary.tight_at_time(middle, 1.0, delta)
     assert 1 - here[1] / ratios(one)[1] == pytest.approx(saved, abs=0.006)
     # Negative controls: designs for another prior or objective cost more under this prior.
-    for other, objective in ((weights * np.geomspace(1, 9, count), "log"), (weights, "mean")):
+    controls: Any = ((weights * np.geomspace(1, 9, count), "log"), (weights, "mean"))
+    for other, objective in controls:
         worse = HockeyStickBoundary.design(times, other, 1.0, delta, objective)
         assert ratios(worse)[0] > here[0] * (1 + 1e-6)
 
@@ -118,7 +102,7 @@ class Sampled:
 
 @pytest.fixture(scope="module")
 def designed():
-    times, _ = looks(20)
+    times, _ = oracle.looks(20)
     weights = np.linspace(1, 2, 20)
     found = HockeyStickBoundary.design(times, weights, 1.0, DELTA)
     return found, Sampled(1 / found.times, found.barrier), weights / weights.sum()
