@@ -22,6 +22,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, concrete_or_none
+from nrjax.guarantees._priors import Objective, checked_prior
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, host_or_trace, round_up
 from nrjax.guarantees.grid import GridBoundary
 from nrjax.types import Guarantee, Schedule
@@ -88,6 +89,49 @@ class Boundary(SafeGuarantee):
         x = 2 * e / (c + xp.sqrt(square + 2 * e))
         shape = shape_at(s, x, (s / x) ** 2)
         return cls(sensitivity, delta, *map(convert, shape))  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def design(
+        cls,
+        times: ArrayLike,
+        weights: ArrayLike,
+        sensitivity: float,
+        delta: float,
+        objective: Objective = "log",
+        prior_from: str = "public",
+    ) -> Self:
+        """Return the boundary of this family with the smallest mean epsilon over a prior.
+
+        The result is tight at a time between the smallest and the largest of `times`. Its `on`
+        lowers it for a grid. Only the mean depends on the prior, not the guarantee.
+
+        Args:
+            times: times of the prior, shape (n,).
+            weights: weights of the prior, positive, shape (n,), `log_uniform` for example.
+            sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
+            delta: probability with which the loss may exceed the stated epsilon.
+            objective: "log" for the mean of log(epsilon), "mean" for the mean of epsilon.
+            prior_from: "public", or "paid" if times or weights come from private data through a
+                mechanism whose cost is paid for.
+
+        Raises:
+            ValueError: an argument is traced or out of range.
+        """
+        from scipy.optimize import minimize_scalar  # slow to import
+
+        times, prior = checked_prior(times, weights, prior_from)
+        log_times, argument = np.log(times), jnp.asarray(times)
+
+        def tight(log_time: float) -> Self:
+            return cls.tight_at_time(float(np.exp(log_time)), sensitivity, delta)
+
+        def cost(log_time: float) -> float:
+            epsilons = np.asarray(tight(log_time).epsilon(argument), float)
+            return float(prior @ (np.log(epsilons) if objective == "log" else epsilons))
+
+        bounds, options = (log_times.min(), log_times.max()), {"xatol": 1e-3}
+        found: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options=options)
+        return tight(found.x)
 
     def on(self, schedule: Schedule) -> Guarantee:
         """Return the `GridBoundary` of this curve, tightened for the times of a schedule.

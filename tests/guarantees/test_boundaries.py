@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
+import nrjax
 from nrjax.guarantees import (
+    GridBoundary,
     LinearBoundary,
     MixtureBoundary,
     OneSidedMixtureBoundary,
@@ -195,3 +198,34 @@ def test_half_precision_does_not_round_delta():
     for kind in (MixtureBoundary, RenyiBoundary):
         boundary = kind(1.0, 3.1e-8, 2.0)
         assert boundary.epsilon(time) >= boundary.epsilon(2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "prior", "free", "on_grid"),
+    [
+        ("linear", "factor 2", 1.148, 1.111),
+        ("linear", "factor 10", 1.344, 1.300),
+        ("one", "factor 2", 1.167, 1.120),
+        ("one", "factor 10", 1.177, 1.132),
+    ],
+)
+def test_published_designs(name, prior, free, on_grid):
+    """Mean epsilon relative to one look, of the boundary of a prior and on its 50 times."""
+    times, middle = oracle.looks(50)
+    weights, kind, x = oracle.prior(prior, times, middle), KINDS[name], 1 / np.sqrt(times)
+    oracle_epsilons = x * (x / 2 + norm.isf(DELTA))
+
+    def ratio(boundary, here):
+        return np.exp(weights @ np.log(np.asarray(boundary.epsilon(here), float) / oracle_epsilons))
+
+    found = kind.design(4 * times, weights, 2.0, DELTA)
+    assert ratio(found, 4 * times) == pytest.approx(free, abs=1e-3)
+    grid = GridBoundary.of(found, 4 * times)
+    assert ratio(grid, grid.times) == pytest.approx(on_grid, abs=1e-3)
+    for factor in (0.5, 2):  # negative controls
+        other = kind(2.0, DELTA, *varied(found, factor))
+        assert ratio(other, 4 * times) > ratio(found, 4 * times)
+    if name == "one":
+        assert found.on(nrjax.Grid(4 * times)) == grid
+        with pytest.raises(ValueError, match="prior_from must be 'public' or 'paid'"):
+            kind.design(times, weights, 1.0, DELTA, prior_from="private")
