@@ -1,4 +1,4 @@
-"""The commands `run`, `resume`, `plot`, `summary` and `data` of the program `nrjax`."""
+"""The commands `run`, `design`, `resume`, `plot`, `summary` and `data` of the program `nrjax`."""
 
 import dataclasses
 import itertools
@@ -11,7 +11,6 @@ from typing import Annotated, Any, Union
 from nrjax._extras import missing
 
 try:
-    import rich.box
     import rich.console
     import rich.table
     import tyro
@@ -21,7 +20,8 @@ except ModuleNotFoundError as error:
 import nrjax
 from nrjax import datasets
 from nrjax._validation import check
-from nrjax.cli import loading
+from nrjax.cli import loading, printing
+from nrjax.cli.designing import Design
 from nrjax.cli.options import Cluster, Output, checked, unchecked
 from nrjax.papers import OWN_TABLE, STUDIES
 from nrjax.progress import progress
@@ -136,6 +136,7 @@ def _run_help() -> None:
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "run": _run_help,
+    "design": Design,
     "resume": _Resume,
     "plot": _Plot,
     "summary": _Summary,
@@ -215,20 +216,10 @@ def _run(
 
 def _show(results: Results) -> None:
     """Print the report of a finished run."""
-    console, report = rich.console.Console(markup=False), results.table()  # [a] is no markup
-    if not console.is_terminal:  # no line breaks for a file or another program
-        console.width = 10_000
-    table = rich.table.Table(
-        title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
-    )
-    for column, heading in enumerate(report.headings):
-        justify = "right" if column else "left"
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=column == 0)
-    for row in report.rows:
-        table.add_row(*row)
-    console.print(table)
+    report = results.table()
+    printing.show(report.title, report.headings, report.rows)
     for remark in report.remarks:
-        console.print(remark, soft_wrap=True, highlight=False)
+        printing.console().print(remark, soft_wrap=True, highlight=False)
 
 
 def _print_folder(results: Results) -> None:
