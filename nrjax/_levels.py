@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nrjax._validation import check, check_positive, concrete_or_none
-from nrjax.guarantees import MinimaxBoundary
+from nrjax.guarantees import HockeyStickBoundary, MinimaxBoundary
 from nrjax.schedules import Grid
 from nrjax.stopping import accuracy
 from nrjax.types import Guarantee, NoiseProcess, Schedule
@@ -47,6 +47,8 @@ def _default(guarantee: Any, process: NoiseProcess, dtype: Any) -> Levels:
     """Return the default levels, cut to those that guarantee and process reach."""
     if guarantee.fixed_times is not None:
         return Grid.explicit(guarantee.fixed_times)
+    if isinstance(guarantee, HockeyStickBoundary):  # other times cost as much as the next of these
+        return Grid.explicit(guarantee.times)
     if isinstance(guarantee, MinimaxBoundary):
         return DEFAULT
     low, high, count = DEFAULT

@@ -24,8 +24,8 @@ from nrjax.guarantees._rounding import SafeGuarantee, round_up
 _MOST_TIMES = 200
 """Maximum number of times, whose design takes about 3 s."""
 _MOST_DELTA = 0.1
-_LEAST = 1e-4
-"""Smallest `D2/sqrt(t)`, which costs an epsilon of about 2e-4."""
+_LEAST = 1e-6
+"""Smallest `D2/sqrt(t)`, which costs an epsilon of about 5e-6 or less."""
 _LARGEST = 300.0
 """Largest epsilon of one release, beyond which probabilities are too small for float64."""
 
@@ -121,6 +121,7 @@ class HockeyStickBoundary(SafeGuarantee):
         _check_range(clock, times, delta)
         barrier = _stopping.designed(clock, prior, delta, objective)
         epsilons = np.maximum(_stopping.priced(clock, barrier).epsilons, 1e-30)
+        epsilons = np.maximum.accumulate(epsilons)  # rounding may lower them for close times
         return cls(sensitivity, delta, times, epsilons, barrier)
 
     @classmethod

@@ -194,6 +194,15 @@ def test_charges_the_next_time(designed, dtype):
         found.time(0.5 * stated[0])
 
 
+def test_epsilon_does_not_rise_with_time():
+    """Rounding could lower the epsilon of a time that is close to the time before."""
+    times, weights = np.array([100.0, 99.9, 50.0]), np.array([1.0, 9.0, 1.0])
+    found = HockeyStickBoundary.design(times, weights, 1.0, DELTA)
+    assert np.all(np.diff(found.epsilons) >= 0)
+    raw = priced(1 / found.times, found.barrier).epsilons
+    np.testing.assert_allclose(found.epsilons, raw, rtol=1e-9)
+
+
 def test_runs_on_adaptive_times(designed):
     found = designed[0]
     chosen = nrjax.AdaptiveTimes(found.times[0], lambda *_: 0.7 * _[1], found.times[-1], 30)
@@ -201,6 +210,12 @@ def test_runs_on_adaptive_times(designed):
     outcome = nrjax.run_until(jax.random.key(0), trial)
     assert outcome.status == nrjax.Status.EXHAUSTED
     assert float(outcome.epsilon) == float(found.epsilon(found.times[-1]))
+
+
+def test_a_mechanism_releases_at_its_times(designed):
+    mechanism = nrjax.Mechanism(1.0, nrjax.Brownian(()), designed[0])
+    trial = mechanism.until(lambda x: -abs(x - 1.0), at_least=-0.5)
+    np.testing.assert_array_equal(trial.schedule.times, designed[0].times)
 
 
 def test_refuses(designed):
