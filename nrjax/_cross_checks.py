@@ -19,6 +19,9 @@ COST_TOLERANCE = 32
 _LEVELS_PER_DEVIATION = 16
 """Least number of float spacings that the noise's standard deviation must span."""
 
+_APART = 1e-4
+"""Least relative distance of looks that are rounded to the dtype of a run."""
+
 USE_FLOAT64 = "Subtract a public centre, or use float64 (JAX_ENABLE_X64=1)."
 
 
@@ -118,14 +121,21 @@ def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> 
 
 
 def _check_looks(guarantee: Guarantee, times: Any, dtype: Any) -> None:
-    """Check that every time of a grid is one of the guarantee's `fixed_times`.
+    """Check that a dtype holds the guarantee's `fixed_times`, and that all times are among them.
 
     Schedules without a grid are not checked here. Their trials fail at any other time.
     """
-    looks = concrete_or_none(guarantee.fixed_times)
-    if times is not None and looks is not None:
+    looks, kind = concrete_or_none(guarantee.fixed_times), type(guarantee).__name__
+    if looks is None:
+        return
+    # Rounding changes the distance of closer looks by more than the margins of epsilon cover.
+    apart = np.abs(np.diff(looks)) > _APART * looks[1:]
+    held = np.all(looks.astype(dtype) == looks) or np.all(apart)
+    expected = f"held by {np.dtype(dtype)}, or apart by more than {_APART:g} of their size"
+    check(held, f"looks of {kind}", looks, expected, "Or give the value as float64.")
+    if times is not None:
         other = ~np.isin(times.astype(dtype), looks.astype(dtype))
-        expected = f"among the {looks.size} looks of {type(guarantee).__name__}"
+        expected = f"among the {looks.size} looks of {kind}"
         check(~other, "times of the schedule", times[other], expected)
 
 

@@ -136,6 +136,10 @@ def test_looks_that_are_too_near_each_other():
     if jnp.result_type(float) == jnp.float64:
         with pytest.raises(ValueError, match="farther apart"):
             GridBoundary.of(line, [1.0 + 1e-10, 1.0, 0.5])
+        # A run in float32 would put these twice as far apart, with more crossings than delta.
+        grid = GridBoundary.of(line, [1.0, 1 - 3.1e-8])
+        with pytest.raises(ValueError, match=r"looks of GridBoundary must be held by float32, or"):
+            interaction(grid.times, guarantee=grid, value=np.float32(0))
 
 
 def assert_minimax(times, levels, sensitivity, delta):
