@@ -41,7 +41,8 @@ class FunctionUtility(Utility):
             Interactions with one function object share a compiled program: define it once.
         data: further arguments of the function, a tuple of numbers, arrays or pytrees.
         sensitivity: largest change of the score at a fixed release if one row of the private data
-            changes, scalar. It may be None for a public rule.
+            changes, scalar, in the dtype of the run: the data are rounded to it, which may move
+            the scores of neighbours apart. It may be None for a public rule.
 
     Raises:
         ValueError: an attribute has the wrong type, or `sensitivity` is not positive and finite.
