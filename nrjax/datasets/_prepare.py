@@ -32,7 +32,7 @@ _SHOWN = 30
 
 _AS_THEY_ARE = "Columns are taken as they are."
 _CLIPPED = "Numbers are clipped to [low, high], which is scaled to [-1, 1]."
-_NOTHING = "Nothing else was taken from the data"
+_NOTHING = "Nothing was taken from the data but the counts in this summary"
 
 
 class Table(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nrjax._validation import check
 from nrjax.guarantees._quadrature import omitted, panels, spread
 
 Curve: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -19,6 +20,8 @@ _FINE, _COARSE = 32, 10
 """Numbers of quadrature nodes per panel, for certified probabilities and for a search."""
 _SECANTS = 20
 """Maximum number of secant steps, of which about 4 are taken."""
+_WIDEST = 1e200
+"""Maximum ratio of two times, whose squares would leave float64 otherwise."""
 _REACH = 7.3
 """Number of standard deviations below 0 beyond which the density is omitted.
 
@@ -46,6 +49,8 @@ def _crossing(
 ) -> tuple[float, float]:
     from scipy.special import ndtr  # slow to import
 
+    near = all_times[-1] / _WIDEST <= all_times[0]
+    check(near, "times", np.asarray(all_times), f"within a factor of {_WIDEST:g}")
     # With times around 1 no square overflows or underflows. Powers of two scale exactly.
     power = round((np.log2(all_times[0]) + np.log2(all_times[-1])) / 4)
     times, heights = np.ldexp(all_times, -2 * power), np.ldexp(curve, -power)

@@ -53,6 +53,8 @@ def test_other_panels_agree():
         assert crossing(times, heights, nodes)[0] == pytest.approx(found, rel=1e-12)
     for unit in (2.0**-500, 2.0**509):  # near the ends of float64, where squares leave it
         assert crossing(unit**2 * times, unit * heights) == (found, upper)
+    with pytest.raises(ValueError, match=r"times must be within a factor of 1e\+200"):
+        crossing(np.append(1e-250, times), np.append(1.0, heights))
 
 
 @pytest.mark.parametrize(
