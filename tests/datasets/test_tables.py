@@ -191,7 +191,7 @@ def test_stated_bounds_decide_everything():
         "table: logistic regression of left (yes is -1, no is 1) on age [18, 90] (2 clipped), "
         "city (2 categories; others: 1), vip [0, 1], intercept; 4 rows."
     )
-    assert privacy.endswith("norm. Nothing else was taken from the data.")
+    assert privacy.endswith("norm. Nothing was taken from the data but the counts in this summary.")
     assert repr(data) == f"Dataset('table', 'logistic', 4 rows, 5 features)\n{data.summary}"
 
 

@@ -150,5 +150,7 @@ def test_cases_have_the_remarks_on_their_data(paper, tmp_path):
         for case in module.study(module.Settings(**own | CHOSEN[paper])).cases.values():
             done, private = case.labels["remarks"]
             assert "owner (yes is -1, no is 1) on income [0, 200000]" in done
-            assert private.endswith("Nothing else was taken from the data.")
+            assert private.endswith(
+                "Nothing was taken from the data but the counts in this summary."
+            )
             assert case.labels["dimension"] == 3
