@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from nrjax.auditing.audit import audit as audit
+from nrjax.auditing.report import Audit as Audit
 from nrjax.composition import BrownianOdometer as BrownianOdometer
 from nrjax.composition import ExPostFilter as ExPostFilter
 from nrjax.composition import ExPostOdometer as ExPostOdometer

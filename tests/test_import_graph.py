@@ -42,6 +42,7 @@ def imports(path, names):
 ORDER = (
     ("cli", "__main__"),
     ("papers",),
+    ("auditing",),
     ("study",),
     ("simulation",),
     ("counts", "erm", "datasets"),

@@ -93,6 +93,7 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: nrjax.Path(*outcome(5)[1:]),
     lambda: nrjax.Status.NO_TIME,
     lambda: nrjax.Batching(lanes=8),
+    lambda: nrjax.Audit("holds", (0.0, 1e-6), 1e-6, 1e-6, "mean", "mean", None, 9, None, 0.99),
     lambda: nrjax.LogBins(-1, 1, 2),
     lambda: nrjax.WholeBins(0, 3),
     lambda: nrjax.Quantity(abs, dims=["level"]),

@@ -1,0 +1,1 @@
+"""Audits, which check by simulation whether a stated epsilon and delta hold."""

@@ -1,0 +1,159 @@
+"""The verdict on realised losses: bets on weighted violations, until one side is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from jax import Array
+
+from nrjax._validation import check
+from nrjax.auditing import betting
+from nrjax.auditing.report import Audit, Worst
+from nrjax.auditing.tilted import law_bets, log_weights
+from nrjax.keys import study_key
+from nrjax.simulation import montecarlo
+
+_SLACK = 1.1
+"""The multiple of the stated delta that the audited number must be shown to be below."""
+
+_RARE = 1e-3
+"""The probability that a loss above the epsilon of a pure guarantee must be shown to be below."""
+
+_CHUNK = 1024
+"""Largest number of trials between two verdicts."""
+
+_LEAST = 4096
+"""Least number of trials for "holds", so that a wrong distribution shows."""
+
+_LEVELS, _PILOT, _PILOT_FIRST = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 512, 2**31
+"""Levels of the stop of a hockey-stick audit, and trials, which no verdict uses, to choose one."""
+
+
+_SHARE = 0.9
+"""The fraction of alpha for bets on the audited number. The rest is for its distribution."""
+
+_MORE = math.log(_SHARE / (1 - _SHARE))
+"""The log wealth that bets on the distribution need in addition."""
+
+_CHOSEN = "The trials stop at the best of several losses."
+
+
+class Losses:
+    """The trials of an audit so far.
+
+    Attributes:
+        values: weighted violations, with mean P(loss > epsilon), or the hockey-stick excess.
+        excess: realised losses minus epsilon, rounded down.
+        step: number of the last release.
+        law: log wealth of each bet against the distribution that the realised loss assumes.
+    """
+
+    def __init__(self, trial: Any, hockey_stick: bool):
+        self._program = montecarlo.sessions(trial, _CHUNK)
+        self._hockey_stick = hockey_stick
+        self._masses = np.exp(np.asarray(trial.log_masses, float))
+        self.values, self.excess, self.step = np.empty(0), np.empty(0), np.empty(0, int)
+        self.law = np.zeros(1)
+
+    def run(self, key: Array, trials: int, first: int) -> Losses:
+        """Add at most `_CHUNK` trials, and return the object."""
+        part = self._program.run(key, trials, first)
+        excess, densities = (np.asarray(part[name], float) for name in ("excess", "densities"))
+        size = -np.expm1(-np.maximum(excess, 0)) if self._hockey_stick else excess > 0
+        weights = np.exp(log_weights(densities, self._masses))
+        self.values = np.append(self.values, np.where(size > 0, weights * size, 0))
+        self.excess, self.step = np.append(self.excess, excess), np.append(self.step, part["step"])
+        self.law = self.law + law_bets(densities, part["tilt"], self._masses)
+        return self
+
+    def worst(self, seed: int) -> Worst | None:
+        """Return the trial with the largest loss above epsilon, None if there is none."""
+        trial = int(np.argmax(self.excess))
+        excess = float(self.excess[trial])
+        return Worst(trial, int(self.step[trial]), seed, excess) if excess > 0 else None
+
+
+def audit(
+    trial: Any,
+    notion: str,
+    stated: float,
+    most: float,
+    *,
+    trials: int,
+    level: float,
+    seed: int,
+    remark: str,
+) -> Audit:
+    """Run trials until a verdict is reached.
+
+    Args:
+        trial: from `nrjax.auditing.tilted`.
+        notion: "pure", "probabilistic" or "hockey-stick".
+        stated: stated delta; 0 if the notion is pure.
+        most: upper bound of the weights of violations.
+        trials: largest number of trials.
+        level: probability with which the verdict is right.
+        seed: seed of the trials.
+        remark: sentence to add to the report.
+    """
+    key, alpha, hockey_stick = study_key(seed), _SHARE * (1 - level), notion == "hockey-stick"
+    low, high = (stated, _SLACK * stated) if stated else (_RARE, _RARE)
+    if hockey_stick:
+        trial, remark = _with_level(trial, key), f"{_CHOSEN} {remark}".rstrip()
+    losses, enough, verdict, reason = Losses(trial, hockey_stick), -math.log(alpha), "", ""
+    for first in range(0, trials, _CHUNK):
+        losses.run(key, min(_CHUNK, trials - first), first)
+        verdict, reason = _verdict(losses, stated, high, most, enough)
+        if verdict:
+            break
+    check(np.any(losses.excess > -np.inf), "interaction", trial, "able to run: every trial failed")
+    needed = None
+    if not verdict:
+        needed = max(_LEAST, betting.trials_to_decide(losses.values, low, high, most, alpha))
+    return Audit(
+        verdict=verdict or "not enough trials",
+        interval=betting.interval(losses.values, most, alpha),
+        stated=stated,
+        limit=high,
+        quantity=_QUANTITIES[hockey_stick],
+        reason=reason,
+        worst=losses.worst(seed),
+        trials=losses.values.size,
+        needed=needed,
+        level=level,
+        remark=remark,
+    )
+
+
+_QUANTITIES = {
+    False: "the probability that the realised loss exceeds epsilon",
+    True: "the mean of (1 - exp(epsilon - loss))+",
+}
+
+
+def _verdict(
+    losses: Losses, stated: float, high: float, most: float, enough: float
+) -> tuple[str, str]:
+    """Return the verdict, or "" if there is none yet, and its reason."""
+    if losses.worst(0) is not None:
+        if not stated:
+            return "violated", "loss"
+        if betting.log_wealth(losses.values, stated) >= enough:
+            return "violated", "mean"
+    if betting.mixed(losses.law) >= enough + _MORE or np.max(losses.values) > most:
+        return "violated", "distribution"
+    below = losses.values.size >= _LEAST
+    below = below and betting.log_wealth_below(losses.values, high, most) >= enough
+    return ("holds", "mean") if below else ("", "")
+
+
+def _with_level(trial: Any, key: Array) -> Any:
+    """Return the trial with the level of the stop at which a hockey-stick excess is largest."""
+    choices = [
+        dataclasses.replace(trial, level=np.asarray(level, trial.shift.dtype)) for level in _LEVELS
+    ]
+    means = [Losses(one, True).run(key, _PILOT, _PILOT_FIRST).values.mean() for one in choices]
+    return choices[int(np.argmax(means))]

@@ -1,0 +1,56 @@
+"""The verdict on transcripts of two data sets, for mechanisms without a realised loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from nrjax._validation import check_integer
+from nrjax.auditing import events
+from nrjax.auditing.report import Audit
+from nrjax.interaction import Interaction
+from nrjax.keys import study_key
+from nrjax.outcome import Status
+from nrjax.simulation import montecarlo
+
+_CHUNK = 8192
+
+
+def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, seed: int) -> Audit:
+    """Compare transcripts of an interaction, or a custom trial, on two data sets."""
+    check_integer("trials", trials, 2)
+    key, other = jax.random.split(study_key(seed))
+    transcripts = _transcripts(first, key, trials), _transcripts(second, other, trials)
+    event = events.compare(*transcripts, stated, 1 - level)
+    return Audit(
+        verdict="violated" if event.low > stated else "not enough trials",
+        interval=(event.low, event.high),
+        stated=stated,
+        limit=stated,
+        quantity="P(event) - exp(epsilon) P'(event)",
+        reason="event",
+        worst=event,
+        trials=trials,
+        needed=None if event.low > stated else event.needed,
+        level=level,
+        remark=(
+            f"The event was chosen on half of the transcripts; events with probabilities below "
+            f"about {event.smallest:.2g} cannot be seen."
+        ),
+    )
+
+
+def _transcripts(trial: Any, key: Any, trials: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return transcripts, shape (trials, columns), and their epsilons."""
+    if isinstance(trial, Interaction):
+        fields = ("step", "status", "release", "epsilon")
+        part = montecarlo.outcomes(trial, _CHUNK, fields).run_all(key, trials)
+        columns = [part["step"] + 0.5 * (part["status"] == Status.STOPPED), part["release"]]
+    else:
+        fields = ("transcript", "epsilon")
+        part = montecarlo.sessions(trial, _CHUNK, fields=fields).run_all(key, trials)
+        columns = [part["transcript"]]
+    table = np.concatenate([np.reshape(column, (trials, -1)) for column in columns], axis=1)
+    return np.asarray(table, float), np.asarray(part["epsilon"], float)

@@ -1,0 +1,86 @@
+"""The result of an audit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from nrjax.auditing.events import Event
+
+
+class Worst(NamedTuple):
+    """The trial with the largest loss above epsilon.
+
+    Attributes:
+        trial: number of the trial.
+        step: number of its last release, from 0; -1 for a custom trial.
+        seed: seed of the audit.
+        excess: realised loss minus epsilon, rounded down.
+    """
+
+    trial: int
+    step: int
+    seed: int
+    excess: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """The verdict of `nrjax.audit`, and its evidence. Print it for one or two sentences.
+
+        >>> def score(release):
+        ...     return -jnp.abs(release - 120.0)
+        >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
+        >>> nrjax.audit(interaction, neighbour=2.0).verdict  # further away than stated
+        'violated'
+
+    Attributes:
+        verdict: "violated", "holds" or "not enough trials".
+        interval: lower and upper bound of the audited number. Each holds with probability `level`,
+            whenever the audit ends.
+        stated: delta that the number must not exceed, 0 for a pure guarantee.
+        limit: number below which it had to be shown for the verdict "holds": 1.1 times `stated`,
+            or 0.001 for a pure guarantee.
+        quantity: audited number in words.
+        reason: reason for the verdict: "mean" (of the audited number), "loss" (a loss above the
+            epsilon of a pure guarantee, which is a proof), "distribution" (the releases do not have
+            the one that the realised loss assumes), "event", or "" without a verdict.
+        worst: trial with the largest loss above epsilon, None if there was none; or the event.
+        trials: number of trials, per data set.
+        needed: about how many trials would decide; None if decided, or if no estimate exists.
+        level: probability with which the verdict is right.
+        remark: what was not audited.
+    """
+
+    verdict: str
+    interval: tuple[float, float]
+    stated: float
+    limit: float
+    quantity: str
+    reason: str
+    worst: Worst | Event | None
+    trials: int
+    needed: int | None
+    level: float
+    remark: str = ""
+
+    def __str__(self) -> str:
+        low, high = (f"{end:.4g}" for end in self.interval)
+        after = f"and {self.stated:.4g} is stated ({self.trials:,} trials, level {self.level:.4g})."
+        worst: Any = self.worst
+        if self.reason == "distribution":
+            text = f"Violated: the releases do not have the distribution of the loss, {after}"
+        elif self.reason == "loss":
+            text = f"Violated: a loss is {worst.excess:.3g} above epsilon, which never may be."
+        elif self.verdict == "violated":
+            text = f"Violated: {self.quantity} is at least {low}, {after}"
+        elif self.verdict == "holds":
+            text = f"Holds: {self.quantity} is at most {high}, {after}"
+        else:
+            text = f"Not enough trials: {self.quantity} is between {low} and {high}, {after}"
+        if self.needed is not None:
+            text += f" About {self.needed:,} trials would do."
+        if isinstance(worst, Worst) and self.verdict == "violated":
+            where = f", look {worst.step}" if worst.step >= 0 else ""
+            text += f" The worst is trial {worst.trial}{where}, seed {worst.seed}."
+        return f"{text} {self.remark}".rstrip()

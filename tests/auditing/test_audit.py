@@ -1,0 +1,179 @@
+"""Audits accuse honest mechanisms rarely, find planted faults, and agree with exact numbers."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nrjax
+from nrjax.auditing import betting, tilted
+from nrjax.cli import main
+from nrjax.simulation import montecarlo
+from tests.auditing.cases import DELTA, FAULTS, HONEST, ONES, ZEROS, brownian, variant
+
+pytestmark = pytest.mark.numerical
+SHORT, LONG = 40, 1000
+QUICK = {"minimax", "rounds", "key", "half of delta", "early refund", "sparse vector 5"}
+
+
+def runs(table):
+    """Return a short test of quick cases, and a long one of all."""
+    long = pytest.mark.long
+    quick = [(name, SHORT) for name in table if name in QUICK]
+    return [*quick, *(pytest.param(name, LONG, marks=long) for name in table)]
+
+
+def verdicts(case, seeds):
+    *arguments, options = case()
+    return [nrjax.audit(*arguments, seed=seed, **options).verdict for seed in range(seeds)]
+
+
+@pytest.mark.parametrize(("name", "seeds"), runs(HONEST))
+def test_honest_mechanisms_are_rarely_accused(name, seeds):
+    accused = verdicts(HONEST[name], seeds).count("violated")
+    assert accused <= stats.binom.isf(1e-4, seeds, 0.01)
+
+
+@pytest.mark.parametrize(("name", "seeds"), runs(FAULTS))
+def test_planted_faults_are_found(name, seeds):
+    found = verdicts(FAULTS[name], seeds)
+    assert found.count("violated") >= 0.9 * seeds
+    assert found.count("holds") <= stats.binom.isf(1e-4, seeds, 0.01)
+
+
+def one_look(epsilon, hockey_stick=False):
+    """Return an interaction with one look at time 4, and the exact audited number."""
+    deviation = 0.5  # of the loss, whose mean is 1/8
+    z = (epsilon - deviation**2 / 2) / deviation
+    exact = stats.norm.sf(z)
+    if hockey_stick:
+        exact -= math.exp(epsilon) * stats.norm.sf(z + deviation)
+    return brownian(Stated(epsilon, hockey_stick), times=[4.0]), exact
+
+
+class Stated(nrjax.Guarantee):
+    """An epsilon that is stated at delta = 1e-6, whatever the time."""
+
+    level: float
+    hockey: bool = nrjax.static()
+    noise, sensitivity, delta = "gaussian", 1.0, DELTA
+
+    @property
+    def notion(self):
+        return "hockey-stick" if self.hockey else "probabilistic"
+
+    def epsilon(self, time):
+        return self.level + 0 * jnp.asarray(time)
+
+
+@pytest.mark.parametrize("hockey_stick", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("epsilon", "factor"), [(2.5, 1.0), (2.5, 0.6), (2.5, 1.3), (0.5, 1.0)])
+def test_one_look_agrees_with_the_normal_distribution(epsilon, factor, hockey_stick):
+    made, exact = one_look(epsilon, hockey_stick)
+    audits = [nrjax.audit(made, delta=factor * exact, seed=seed) for seed in range(8)]
+    inside = [one.interval[0] <= exact <= one.interval[1] for one in audits]
+    assert sum(inside) >= 7
+    assert max(one.interval[1] for one in audits) < 3 * exact
+    found = {one.verdict for one in audits}
+    assert ("violated" in found) == (factor < 1)
+    assert found <= {"violated" if factor < 1 else "holds", "not enough trials"}
+
+
+def test_weights_are_unbiased_and_bounded_and_need_all_tilts():
+    trial, most = tilted.tilted(HONEST["minimax"]()[0], np.ones(()))
+    program, masses = montecarlo.sessions(trial, 1024), np.exp(np.asarray(trial.log_masses, float))
+    part = program.run_all(jax.random.key(5), 8192)
+    densities, hits = np.asarray(part["densities"], float), part["excess"] > 0
+    weights = np.exp(tilted.log_weights(densities, masses))
+
+    def deviations(values, mean):
+        return abs(np.mean(values) - mean) / stats.sem(values)
+
+    assert deviations(weights * hits, DELTA) < 4
+    assert deviations(weights, 1.0) < 4
+    assert np.max(weights * hits) <= most
+    drawn = np.exp(densities[:, 0])  # a planted fault: without the other tilts
+    assert np.max(drawn * hits) > 2 * most
+    evidence = tilted.law_bets(densities, part["tilt"], masses)
+    assert betting.mixed(evidence) < math.log(1e4)
+    for wrong in (0.8, 1.25):
+        evidence = tilted.law_bets(wrong * densities, part["tilt"], masses)
+        assert betting.mixed(evidence) > math.log(1e4)
+
+
+@pytest.mark.parametrize("mean", [1e-3, 0.1, 0.5])
+def test_betting_intervals_hold_at_any_time(mean):
+    rng, missed, peeked = np.random.default_rng(3), 0, 0
+    for _ in range(40):
+        values = (rng.random(1000) < mean) * rng.choice([0.5, 1.5], 1000)
+        looks = [values[:n] for n in (50, 100, 200, 400, 800, 1000)]
+        ends = [betting.interval(look, 1.5, 0.2) for look in looks]
+        missed += any(not low <= mean <= high for low, high in ends)
+        spread = [1.28 * (look.std() + 1e-9) / math.sqrt(look.size) for look in looks]
+        ends = [(look.mean() - s, look.mean() + s) for look, s in zip(looks, spread, strict=True)]
+        peeked += any(not low <= mean <= high for low, high in ends)
+    limit = stats.binom.isf(1e-4, 40, 0.2)
+    assert missed <= limit < peeked  # a normal interval of the same level does not survive peeking
+
+
+def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
+    made, _ = HONEST["minimax"]()
+    audit = nrjax.audit(made, trials=1024)
+    assert audit.verdict == "not enough trials"
+    assert str(audit).startswith("Not enough trials: the probability that the realised loss")
+    assert 4096 <= audit.needed < 8192
+    assert nrjax.audit(made, trials=4 * audit.needed).verdict == "holds"
+    violated = nrjax.audit(made, delta=1e-7)
+    assert (violated.verdict, violated.reason) == ("violated", "mean")
+    assert f"look {violated.worst.step}, seed 0" in str(violated)
+    pair = variant(6, ZEROS, ONES)
+    unsure = nrjax.audit(*pair, delta=0.0, trials=200)
+    assert unsure.verdict == "not enough trials"
+    assert "cannot be seen" in str(unsure)
+
+
+def test_a_neighbour_is_a_shift_or_an_interaction():
+    made, _ = HONEST["laplace"]()
+    other = dataclasses.replace(made, value=-2.0)
+    for neighbour in (other, 2.0):
+        audit = nrjax.audit(made, neighbour)
+        assert (audit.verdict, audit.reason) == ("violated", "loss")
+    assert "neighbour must be different from the data" in str(error(made, made))
+    assert "shape of neighbour" in str(error(made, np.ones(3)))
+    assert "delta must be given" in str(error(FAULTS["early refund"]()[0]))
+    assert "guarantee must be given" in str(error(dataclasses.replace(made, guarantee=None)))
+    assert "interaction must be a nrjax.Interaction" in str(error(3))
+    assert "level must be" in str(error(made, level=1.0))
+    assert "result of run must be" in str(error(*variant(5, ZEROS, ONES)[:1], delta=0.0))
+
+
+def error(*arguments, **options):
+    with pytest.raises(ValueError, match="must be") as raised:
+        nrjax.audit(*arguments, **options)
+    return raised.value
+
+
+STUDY = """
+import nrjax
+from tests.auditing.cases import HONEST, interaction
+
+study = nrjax.Study("mine", {"honest": HONEST["laplace"]()[0], "custom": HONEST["rounds"]()[0]})
+"""
+
+
+def test_the_command_audits_the_cases_of_a_file(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(STUDY)
+    assert main(["audit", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "honest: Holds: the probability" in out
+    assert "custom: Not audited" in out
+    path.write_text(STUDY.replace('HONEST["laplace"]()[0]', "interaction(nrjax.Laplace(()), "
+                                  "__import__('tests.problems').problems.Planted("
+                                  "nrjax.PureGuarantee(1.0), 0.5))"))  # fmt: skip
+    assert main(["audit", str(path)]) == 2  # no sensitivity is stated
+    assert "neighbour must be given" in capsys.readouterr().err
