@@ -1,4 +1,4 @@
-"""The commands `run`, `design`, `resume`, `plot`, `summary` and `data` of the program `nrjax`."""
+"""The commands `run`, `design`, `audit`, `resume`, `plot`, `summary` and `data` of `nrjax`."""
 
 import dataclasses
 import itertools
@@ -21,6 +21,7 @@ import nrjax
 from nrjax import datasets
 from nrjax._validation import check
 from nrjax.cli import loading, printing
+from nrjax.cli.auditing import Audit
 from nrjax.cli.designing import Design
 from nrjax.cli.options import Cluster, Output, checked, unchecked
 from nrjax.papers import OWN_TABLE, STUDIES
@@ -137,6 +138,7 @@ def _run_help() -> None:
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "run": _run_help,
     "design": Design,
+    "audit": Audit,
     "resume": _Resume,
     "plot": _Plot,
     "summary": _Summary,
