@@ -1,5 +1,6 @@
 """Levels of epsilon: defaults, and the schedule and the guarantee made from them."""
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -8,7 +9,7 @@ from nrjax._validation import check, check_positive, concrete_or_none
 from nrjax.guarantees import HockeyStickBoundary, MinimaxBoundary
 from nrjax.schedules import Grid
 from nrjax.stopping import accuracy
-from nrjax.types import Guarantee, NoiseProcess, Schedule
+from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule
 
 Levels: TypeAlias = tuple[float, float, int] | Schedule
 """Epsilons `(low, high, count)` in equal ratios, or a schedule such as a `Grid`."""
@@ -71,16 +72,21 @@ def settle(guarantee: Any, levels: Levels) -> Settled:
     return settled, Grid.explicit(settled.times)
 
 
-def settle_for_test(guarantee: Any, levels: Levels, margin: Any, sensitivity: Any) -> Settled:
-    """Return `settle` without the first levels, at which a private test is too noisy."""
+def settle_for_test(
+    guarantee: Any, levels: Levels, set_up: Callable[[Any], accuracy.PrivateTest]
+) -> tuple[Settled, StoppingRule]:
+    """Return `settle` of the levels from the first that a private test uses, and its rule.
+
+    `set_up` returns the test for the epsilons of all levels.
+    """
     if not isinstance(levels, Schedule):
         low, high, count = levels
-        epsilons = np.geomspace(low, high, count)
-        first = accuracy.first_level(epsilons, margin, sensitivity)
-        return settle(guarantee, (float(epsilons[first]), high, count - first))
+        test = set_up(np.geomspace(low, high, count))
+        return settle(guarantee, (test.epsilon, high, count - test.first)), test.rule
     guarantee, schedule = settle(guarantee, levels)
     check(guarantee is not None, "guarantee", None, "given for a private test")
     times = concrete_or_none(getattr(schedule, "times", None))
     check(times is not None, "levels", levels, "epsilons or a nrjax.Grid for a private test")
-    first = accuracy.first_level(guarantee.epsilon(times), margin, sensitivity)
-    return guarantee, schedule if first == 0 else Grid.explicit(np.asarray(times)[first:])
+    test = set_up(guarantee.epsilon(times))
+    used = schedule if test.first == 0 else Grid.explicit(np.asarray(times)[test.first :])
+    return (guarantee, used), test.rule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from nrjax._cross_checks import check_integral
 from nrjax._format import format_value
 from nrjax._levels import Levels
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_numbers, check_positive, concrete_or_none
+from nrjax._validation import check, check_numbers, concrete_or_none
 from nrjax._value import check_array
 from nrjax.guarantees import (
     DiscretePureGuarantee,
@@ -25,12 +26,9 @@ from nrjax.guarantees import (
 from nrjax.interaction import Interaction
 from nrjax.processes import Brownian, DiscreteLaplace, Laplace
 from nrjax.pytrees import Pytree
-from nrjax.stopping import PublicThreshold, ReducedAboveThreshold
+from nrjax.stopping import PublicThreshold, accuracy
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
 from nrjax.utilities import FunctionUtility
-
-_MARGIN = 0.75
-"""Default margin of a private test, as a fraction of the distance to the best score."""
 
 
 class Mechanism(Pytree):
@@ -125,6 +123,7 @@ class Mechanism(Pytree):
         levels: Levels | None = None,
         private: bool = False,
         margin: float | None = None,
+        confidence: float | None = None,
         rule: StoppingRule | None = None,
         sensitivity: ArrayLike | None = None,
         shift: ArrayLike | None = None,
@@ -134,9 +133,9 @@ class Mechanism(Pytree):
         By default the test of the score is public (`nrjax.PublicThreshold`): the epsilon covers the
         releases, but not the decision to stop. `private=True` makes a private test
         (`nrjax.ReducedAboveThreshold`), whose cost is added. It accepts a score below `at_least`
-        with probability at most 10 %: its threshold is `at_least + margin`, and it leaves out the
-        first levels, at which its noise does not fit the margin (see
-        `nrjax.stopping.accuracy.first_level`).
+        with probability at most `1 - confidence`: its threshold is `at_least + margin`, and it
+        leaves out the first levels, at which its noise does not fit the margin (see
+        `nrjax.stopping.accuracy.private_test`).
 
             >>> def score(release, truth):
             ...     return -jnp.abs(release - truth)
@@ -161,6 +160,8 @@ class Mechanism(Pytree):
             margin: distance of the private test's threshold above `at_least`, in units of the
                 score. By default 3/4 of the distance from `at_least` to the best score: the score
                 of the optimum, taken as public, for a problem's utility, and 0 for other scores.
+            confidence: least probability with which the private test does not accept a score below
+                `at_least`; by default 0.9.
             rule: stopping rule to use in place of `at_least`.
             sensitivity: largest change of the score, at a fixed release, if one row of the data
                 changes. A private test needs it, unless the utility states it.
@@ -178,13 +179,20 @@ class Mechanism(Pytree):
         check(rule is None or at_least is None, "rule", rule, expected)
         hint = "Leave rule or private away: a rule is private or public by itself."
         check(rule is None or not private, "private", private, "False for a rule", hint)
-        hint = "Only private tests have a margin: write private=True."
-        check(margin is None or private, "margin", margin, "None for a public test", hint)
+        for name, option in (("margin", margin), ("confidence", confidence)):
+            hint = f"Only private tests have a {name}: write private=True."
+            check(option is None or private, name, option, "None for a public test", hint)
         utility = self._utility(score, data, sensitivity)
         levels = self._levels(levels)
         if private:
-            rule, margin = _private_test(at_least, margin, utility, sensitivity)
-            settled = _levels.settle_for_test(self.guarantee, levels, margin, rule.sensitivity)
+            known: Any = utility.sensitivity if sensitivity is None else sensitivity
+            hint = "It is the largest change of the score if one row of the data changes."
+            check(known is not None, "sensitivity", None, "given for a private test", hint)
+            options: Any = {"margin": margin, "best": getattr(utility, "best", 0.0)}
+            options["confidence"] = 0.9 if confidence is None else confidence
+            target: Any = at_least
+            set_up = functools.partial(accuracy.private_test, target, sensitivity=known, **options)
+            settled, rule = _levels.settle_for_test(self.guarantee, levels, set_up)
         else:
             rule = PublicThreshold(at_least) if rule is None else rule
             settled = _levels.settle(self.guarantee, levels)
@@ -205,25 +213,6 @@ class Mechanism(Pytree):
 
     def _levels(self, levels: Levels | None) -> Levels:
         return _levels.resolve(levels, self.guarantee, self.process, float_dtype(self.value))
-
-
-def _private_test(
-    at_least: Any, margin: Any, utility: Utility, sensitivity: Any
-) -> tuple[ReducedAboveThreshold, Any]:
-    """Return a private test whose threshold is `margin` above `at_least`, and the margin."""
-    sensitivity = utility.sensitivity if sensitivity is None else sensitivity
-    hint = "It is the largest change of the score if one row of the data changes."
-    check(sensitivity is not None, "sensitivity", None, "given for a private test", hint)
-    fits = np.ndim(at_least) == 0 and concrete_or_none(at_least) is not None
-    check(fits and np.isfinite(at_least), "at_least", at_least, "one finite number")
-    if margin is None:
-        best = getattr(utility, "best", 0.0)
-        hint = "Or give the margin of the private test, in units of the score."
-        below = best is not None and best > at_least
-        check(below, "at_least", at_least, f"below {best}, the best score", hint)
-        margin = _MARGIN * (best - at_least)
-    check_positive("margin", margin)
-    return ReducedAboveThreshold(at_least + margin, sensitivity), margin
 
 
 def brownian(

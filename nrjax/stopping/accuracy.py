@@ -6,8 +6,8 @@ shares sum to at most 1. The epsilons may depend on the releases. The formulas a
 The rules widen their noise by `40 + 64/epsilon` machine epsilons. In float32 this makes shortfalls
 larger by a factor of 1.00008 at an epsilon of 0.1, and of 1.008 at an epsilon of 0.001.
 
-All functions but `first_level` are elementwise. They raise a ValueError for concrete arguments out
-of range. The arguments:
+`private_test` sets up a test that meets a target. All functions but it and `first_level` are
+elementwise. They raise a ValueError for concrete arguments out of range. The arguments:
 
 * `gap`: threshold minus utility, in units of the utility;
 * `sensitivity`: Delta, the sensitivity of the utility, in units of the utility, > 0;
@@ -19,7 +19,7 @@ of range. The arguments:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +28,19 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_numbers, check_positive, check_probability
+from nrjax._validation import (
+    check,
+    check_numbers,
+    check_positive,
+    check_probability,
+    concrete_or_none,
+)
+from nrjax.stopping.private import ReducedAboveThreshold
 
 Noise = Literal["laplace", "exponential"]
+
+MARGIN = 0.75
+"""Default margin of a private test, as a fraction of the distance to the best score."""
 
 
 def acceptance_probability(
@@ -145,6 +155,69 @@ def first_level(
     hint = "Give a smaller at_least, larger levels, or a utility of smaller sensitivity."
     check(total[-1] <= gamma, "margin", margin, expected, hint)
     return int(np.argmax(total <= gamma))
+
+
+class PrivateTest(NamedTuple):
+    """A private test that rarely accepts a missed target, made by `private_test`.
+
+    Attributes:
+        rule: the rule, whose threshold is the target plus the margin.
+        margin: threshold minus target, in units of the utility.
+        first: number of the first level to use: earlier levels have too much noise.
+        epsilon: cost of the test, in addition to the releases, if it stops at this level. A later
+            stop costs the epsilon of its level.
+    """
+
+    rule: ReducedAboveThreshold
+    margin: float
+    first: int
+    epsilon: float
+
+
+def private_test(
+    at_least: float,
+    epsilons: ArrayLike,
+    sensitivity: ArrayLike,
+    *,
+    margin: float | None = None,
+    best: float | None = 0.0,
+    confidence: float = 0.9,
+    noise: Noise = "laplace",
+) -> PrivateTest:
+    """Return the private test that accepts a utility below `at_least` rarely, at any level.
+
+    The probability is at most `1 - confidence`, whatever the releases are (`first_level`).
+
+        >>> levels = np.geomspace(0.1, 10, 50)
+        >>> test = nrjax.stopping.accuracy.private_test(-0.5, levels, 0.01)
+        >>> test.rule.threshold, test.first, round(test.epsilon, 2)
+        (-0.125, 13, 0.34)
+
+    Args:
+        at_least: utility that is good enough, the target.
+        epsilons: privacy levels of the releases, rising, shape (levels,).
+        sensitivity: Delta, the sensitivity of the utility.
+        margin: distance of the threshold above the target. A small margin needs a large epsilon,
+            a large one leaves few good releases. By default 3/4 of the distance to `best`.
+        best: utility of the exact answer, which must be public; None if it is not known.
+        confidence: least probability of not accepting a worse utility, in (0, 1).
+        noise: "laplace" or "exponential".
+
+    Raises:
+        ValueError: an argument is out of range, or the noise of the last level is too large.
+    """
+    fits = np.ndim(at_least) == 0 and concrete_or_none(at_least) is not None
+    check(fits and np.isfinite(at_least), "at_least", at_least, "one finite number")
+    check_probability("confidence", confidence)
+    if margin is None:
+        hint = "Or give the margin of the private test, in units of the score."
+        below = best is not None and best > at_least
+        check(below, "at_least", at_least, f"below {best}, the best score", hint)
+        margin = MARGIN * (best - at_least)  # pyright: ignore[reportOptionalOperand]
+    check_positive("margin", margin)
+    rule = ReducedAboveThreshold(at_least + margin, sensitivity, noise=noise)
+    first = first_level(epsilons, margin, sensitivity, 1 - confidence, noise)
+    return PrivateTest(rule, margin, first, float(np.asarray(epsilons)[first]))
 
 
 def whitehouse_shortfall(

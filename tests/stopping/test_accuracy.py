@@ -10,6 +10,7 @@ from nrjax.stopping.accuracy import (
     first_level,
     ligett_epsilon,
     ligett_shortfall,
+    private_test,
     shortfall,
     surplus,
     whitehouse_shortfall,
@@ -103,6 +104,23 @@ def test_a_test_from_the_first_level_accepts_bad_utilities_rarely(noise):
     assert 0.6 * GAMMA < found[0] <= GAMMA < found[1]
     with pytest.raises(ValueError, match=r"margin must be at least .* at the last level"):
         first_level(epsilons, 0.1 * margin, SENSITIVITY, GAMMA, noise)
+
+
+@both_noises
+def test_a_private_test_is_set_up_from_a_target_and_a_confidence(noise):
+    epsilons, target = np.geomspace(0.01, 4, 40), -12.0 * SENSITIVITY
+    test = private_test(target, epsilons, SENSITIVITY, confidence=1 - GAMMA, noise=noise)
+    assert test.margin == pytest.approx(9.0 * SENSITIVITY)
+    assert test.rule.threshold == pytest.approx(-3.0 * SENSITIVITY)
+    assert test.first == first_level(epsilons, test.margin, SENSITIVITY, GAMMA, noise)
+    assert (test.epsilon, test.rule.noise) == (epsilons[test.first], noise)
+    assert float(test.rule.cost(test.epsilon)) == pytest.approx(test.epsilon)
+    surer = private_test(target, epsilons, SENSITIVITY, confidence=0.99, noise=noise)
+    wider = private_test(target, epsilons, SENSITIVITY, margin=2 * test.margin, noise=noise)
+    assert wider.first < test.first < surer.first
+    for options, message in (({"best": target}, "at_least"), ({"confidence": 1}, "confidence")):
+        with pytest.raises(ValueError, match=message):
+            private_test(target, epsilons, SENSITIVITY, **options)
 
 
 def test_theorem_a1_of_ligett_is_true_and_loose():
