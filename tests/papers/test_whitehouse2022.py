@@ -13,6 +13,7 @@ from nrjax.outcome import Status
 from nrjax.papers import whitehouse2022
 from nrjax.papers.whitehouse2022.figures import boundaries
 from nrjax.papers.whitehouse2022.report import exponential_tests, sentence
+from nrjax.stopping import accuracy
 from nrjax.study.figures import standard
 from nrjax.study.plotting import STYLES
 from tests.invented import bands, check_margin, check_margin_sees, ends_of
@@ -87,6 +88,26 @@ def test_the_noise_of_private_tests_is_the_settings(data_file):
             assert case.trial.rule.noise == case.labels["test_noise"] == noise
             assert case.trial.rule.threshold == -case.labels["target"]
         assert bool(exponential_tests([case.labels])) == (noise == "exponential")
+
+
+def test_a_confidence_sets_private_tests_up(data_file):
+    options = {"test": TESTS, "lowest_epsilon": 0.1, "confidence": 0.9}
+    cases = whitehouse2022.cases(settings(data_file, **options))
+    public, fixed, reduced = (cases[f"logistic-laplace-{test}"] for test in TESTS)
+    target, optimum = public.labels["target"], public.labels["optimum"]
+    threshold = -target + 0.75 * (target - optimum)
+    for case in (fixed, reduced):
+        assert case.goal == public.goal == pytest.approx(-target)
+        assert case.trial.rule.threshold == pytest.approx(threshold)
+    # A model at the target is accepted at any level with probability 0.1 at most.
+    gap, sensitivity = threshold + target, fixed.labels["utility_sensitivity"]
+    wrong = accuracy.acceptance_probability(gap, fixed.trial.rule.epsilon, sensitivity)
+    assert LEVELS * float(wrong) == pytest.approx(0.1, rel=1e-3)
+    assert public.trial.steps == fixed.trial.steps == LEVELS
+    costs = reduced.trial.guarantee.epsilon(reduced.trial.schedule.times)
+    wrong = accuracy.acceptance_probability(gap, costs, sensitivity)
+    assert 0.05 < float(wrong.sum()) <= 0.1
+    assert 1 < reduced.trial.steps < LEVELS
 
 
 def test_every_mechanism_and_test_is_a_case(ridge):

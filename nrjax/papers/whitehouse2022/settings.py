@@ -56,6 +56,11 @@ class Settings:
     """Noise of the private tests: `laplace`, as in the papers, or `exponential`, which errs less
     at the same cost. The mean of exponential noise is not 0: with the same threshold, a test
     accepts sooner, and worse models."""
+    confidence: float | None = None
+    """Least probability with which a private test accepts no model above the target loss, such as
+    0.9: thresholds are raised, and levels with too much noise are left out. The test
+    above_threshold gets the epsilon that it needs. By default the paper's settings, with which most
+    models can miss the target."""
     utility_sensitivity: Literal["loss", "excess_risk"] = "loss"
     """Sensitivity for the private tests: `loss`, the loss's sensitivity on the ball of hypotheses,
     or `excess_risk`, twice as large, as if the optimum's loss were subtracted."""
@@ -88,7 +93,7 @@ class Settings:
             distinct=("task", "mechanism", "test"),
             least={"levels": 2, "curve_levels": 2, "rows": 1},
             positive=("regularisation", "tight_at", "highest_epsilon", "test_epsilon"),
-            fractions=("delta",),
+            fractions=("delta", "confidence"),
             files=("data",),
         )
         expected = f"at most levels = {self.levels}"

@@ -7,7 +7,7 @@ measures the loss at each epsilon (figure 2).
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from nrjax.erm.statistics import Constants
 from nrjax.papers._settings import of_task, parsed_bounds
 from nrjax.papers.whitehouse2022.report import ClaimReporting
 from nrjax.papers.whitehouse2022.settings import Settings
+from nrjax.stopping import accuracy
 from nrjax.study.study import Study
 
 reporting = ClaimReporting()
@@ -37,6 +38,14 @@ _RESOLUTION = 1e-4
 _OTHER: dict[str, Constants] = {"paper": "tight", "tight": "paper"}
 
 _Problem = LogisticProblem | RidgeProblem
+
+
+class _Goal(NamedTuple):
+    """The target loss of a task, its optimum, and the sensitivity of the loss."""
+
+    target: float
+    optimum: float
+    sensitivity: float
 
 
 def _load(settings: Settings, task: str, data: str) -> datasets.Dataset:
@@ -57,13 +66,25 @@ def _target(settings: Settings, number: int, task: str, data: str, optimum: floa
     return float(target)
 
 
-def _rule(test: str, settings: Settings, target: float, sensitivity: float) -> nrjax.StoppingRule:
+def _rule(
+    test: str, settings: Settings, case: _Goal, levels: np.ndarray
+) -> tuple[nrjax.StoppingRule, int]:
+    """Return the rule of a test, and the number of the first level that it uses."""
     if test == "public":
-        return nrjax.PublicThreshold(-target)
-    numbers, noise = (-target, sensitivity), settings.test_noise
+        return nrjax.PublicThreshold(-case.target), 0
+    numbers, noise = (-case.target, case.sensitivity), settings.test_noise
+    epsilon = settings.test_epsilon
+    if settings.confidence is not None:
+        options: Any = {"best": -case.optimum, "confidence": settings.confidence, "noise": noise}
+        private = accuracy.private_test(numbers[0], levels, numbers[1], **options)
+        if test == "reduced_above_threshold":
+            return private.rule, private.first
+        gamma, each = 1 - settings.confidence, 1 / levels.size
+        needed = accuracy.epsilon_for_shortfall(private.margin, numbers[1], gamma, each, noise)
+        numbers, epsilon = (private.rule.threshold, numbers[1]), float(needed)
     if test == "above_threshold":
-        return nrjax.InteractiveAboveThreshold(*numbers, settings.test_epsilon, noise=noise)
-    return nrjax.ReducedAboveThreshold(*numbers, noise=noise)
+        return nrjax.InteractiveAboveThreshold(*numbers, epsilon, noise=noise), 0
+    return nrjax.ReducedAboveThreshold(*numbers, noise=noise), 0
 
 
 def _lowest_epsilon(settings: Settings) -> float:
@@ -152,11 +173,13 @@ def cases_of(settings: Settings, loaded: Iterable[datasets.Dataset]) -> dict[str
             sensitivity = problem.utility_sensitivity
         else:
             sensitivity = problem.excess_risk_sensitivity
+        goal = _Goal(target, problem.optimum_loss, sensitivity)
         for mechanism in settings.mechanism:
             constants, curves = settings.constants, _curves(settings, problem, mechanism, low)
-            released, parts, grid, _ = _on_grid(settings, problem, mechanism, constants, low)
+            released, parts, grid, levels = _on_grid(settings, problem, mechanism, constants, low)
             for test in settings.test:
-                rule = _rule(test, settings, target, sensitivity)
+                rule, first = _rule(test, settings, goal, levels)
+                used = nrjax.Grid.explicit(np.asarray(grid.times)[first:]) if first else grid
                 labels = {
                     "task": task,
                     "mechanism": mechanism,
@@ -181,7 +204,7 @@ def cases_of(settings: Settings, loaded: Iterable[datasets.Dataset]) -> dict[str
                     labels["utility_sensitivity"] = sensitivity
                     labels["test_noise"] = settings.test_noise
                 built[f"{task}-{mechanism}-{test}"] = nrjax.Case(
-                    trial=parts.interaction(grid, released.utility, rule),
+                    trial=parts.interaction(used, released.utility, rule),
                     labels=labels,
                     goal=-target,
                     curves=curves if test == settings.test[0] else {},  # tests share the curves
