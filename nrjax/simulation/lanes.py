@@ -99,7 +99,8 @@ class DeviceShare(NamedTuple):
 
     def finish(self, varied: Any, state: TrialState) -> dict[str, Any]:
         """Return the selected results of a trial that has ended."""
-        return self.options.select_fields(engine.finish(self.family.member(varied), state))
+        trial = self.family.member(varied)
+        return self.options.select_fields(engine.finish(trial, state), trial)
 
     def vmap(self, function: Callable[..., Any], varied: Any, *arguments: Any) -> Any:
         """Map a function of an interaction and arguments over lanes, each with its own point."""

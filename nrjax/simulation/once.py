@@ -35,7 +35,8 @@ def run(trials: Trials, key: Array, first: Array, count: Array, options: Options
     lanes, rows = share.lanes, share.rows
 
     def end(trial: Interaction, state: engine.TrialState, assessed: Any) -> dict[str, Any]:
-        return options.select_fields(engine.finish(trial, engine.judge(trial, state, *assessed)))
+        outcome = engine.finish(trial, engine.judge(trial, state, *assessed))
+        return options.select_fields(outcome, trial)
 
     def outcomes_of(number: Array) -> dict[str, Any]:
         varied, state = jax.vmap(share.start)(number)

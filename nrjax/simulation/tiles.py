@@ -43,10 +43,16 @@ class Options(NamedTuple):
         """Whether a trial's last utility must be exact, even if bounds decide the answer."""
         return bool(self.derived) or not {"utility", "hypothesis"}.isdisjoint(self.fields or ())
 
-    def select_fields(self, result: Any) -> dict[str, Any]:
+    def select_fields(self, result: Any, trial: Any = None) -> dict[str, Any]:
         """Return the fields and derived results to keep of one outcome, path or custom result."""
         kept = {name: getattr(result, name) for name in self.fields or ()}
-        return kept | {name: jnp.asarray(function(result)) for name, function in self.derived}
+        derived = {name: derive(function, result, trial) for name, function in self.derived}
+        return kept | jax.tree.map(jnp.asarray, derived)
+
+
+def derive(function: Callable[..., Any], result: Any, trial: Any) -> Any:
+    """Return a derived result, of a function that may declare that it takes the trial as well."""
+    return function(result, trial) if getattr(function, "takes_trial", False) else function(result)
 
 
 class Session(Protocol):

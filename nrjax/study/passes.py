@@ -20,6 +20,7 @@ from nrjax.simulation.batching import bytes_of, power_of_two
 from nrjax.simulation.counting import Tally
 from nrjax.simulation.program import Program
 from nrjax.simulation.resolved import Resolved
+from nrjax.simulation.tiles import derive
 from nrjax.study.case import FIELDS, Case, Quantity
 from nrjax.study.histograms import dims_of, outcome_specs, spec_of, variables_of
 from nrjax.study.schema import Coordinate, Pass, Variable
@@ -106,7 +107,8 @@ class _Meaning:
 
     def __call__(self, trial: Any, key: Array) -> Any:
         result = self.run(trial, key)
-        return result, {name: _numbers(name, function(result)) for name, function in self.derived}
+        derived = ((name, derive(function, result, trial)) for name, function in self.derived)
+        return result, {name: _numbers(name, value) for name, value in derived}
 
 
 def _numbers(name: str, value: Any) -> Array:

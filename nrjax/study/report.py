@@ -11,7 +11,7 @@ import numpy as np
 from nrjax._validation import check
 from nrjax.guarantees.notions import NOTIONS, notions_differ
 from nrjax.outcome import Status
-from nrjax.study import precision
+from nrjax.study import precision, release_error
 from nrjax.study.formats import json_safe, lowest, number, share, span
 from nrjax.study.frame import Frame
 from nrjax.study.intervals import binomial_interval, rank_of
@@ -234,7 +234,8 @@ def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
     headings = ("case", "stopped", "met goal", *EPSILONS, "step")
     remarks = (
         *(_HOW_TO_READ, *precision.remarks(frame)),
-        *(*accuracy(summary), *notions(summary), *warnings(summary)),
+        *(*accuracy(summary), *release_error.remarks(frame)),
+        *(*notions(summary), *warnings(summary)),
     )
     return Report(f"{summary['study']}: stopping epsilon, over all trials", headings, rows, remarks)
 
@@ -298,7 +299,7 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
-    """Return warnings about infinite medians, and about many stops at the first level."""
+    """Return warnings on infinite medians, missed goals, and many stops at the first level."""
     lines = []
     for case in summary["cases"]:
         if case.get("stopping_epsilon") is None:
@@ -306,7 +307,15 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
         if case["stopping_epsilon"]["q50"] is None:
             lines.append(
                 f"Warning: {share(case['stopped'])} of the trials of {case['case']} stopped; the "
-                "others count as infinite, and so does the median."
+                "others count as infinite, and so does the median. More would stop with levels up "
+                "to a larger epsilon, or with a lower goal."
+            )
+        met = case.get("met")
+        if met is not None and met < min(0.5, case["stopped"]):
+            lines.append(
+                f"Warning: {share(met)} of the trials of {case['case']} met the goal, because its "
+                "test accepts worse scores: its noise is too large at the first levels. Set it up "
+                "by nrjax.stopping.accuracy.private_test, or in whitehouse2022 by --confidence."
             )
         if case["stopped_at_first_step"] >= AT_FIRST_STEP:
             lines.append(

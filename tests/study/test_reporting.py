@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 import nrjax
 from nrjax import composition, guarantees
 from nrjax.guarantees.notions import NOTIONS, notion_of
-from nrjax.study import figures
+from nrjax.study import figures, report
 from nrjax.study.report import Report, standard
 from tests.study import cheap
 from tests.study.test_compare import outcomes
@@ -197,3 +197,10 @@ def test_figures_name_it(results):
 def test_the_label_notion_is_reserved():
     with pytest.raises(ValueError, match=r"labels must .*got \['notion'\]"):
         nrjax.Case(trial=cheap.interaction(), labels={"notion": "mine"})
+
+
+def test_missed_goals_are_explained():
+    case = {"case": "private", "stopping_epsilon": {"q50": 1.0}, "stopped_at_first_step": 0.0}
+    for stopped, met, count in ((1.0, 0.3, 1), (1.0, 0.6, 0), (0.3, 0.3, 0)):
+        lines = report.warnings({"cases": [case | {"stopped": stopped, "met": met}]})
+        assert sum("test accepts worse scores" in line for line in lines) == count
