@@ -16,6 +16,7 @@ from nrjax.composition import SideBySideFilter as SideBySideFilter
 from nrjax.composition import UnifiedFilter as UnifiedFilter
 from nrjax.composition import ZCDPFilter as ZCDPFilter
 from nrjax.engine import run_until as run_until
+from nrjax.fixed import FixedRelease as FixedRelease
 from nrjax.guarantees import DiscretePureGuarantee as DiscretePureGuarantee
 from nrjax.guarantees import GridBoundary as GridBoundary
 from nrjax.guarantees import HockeyStickBoundary as HockeyStickBoundary

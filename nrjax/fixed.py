@@ -1,0 +1,110 @@
+"""Releases whose epsilon is fixed in advance, with which noise reduction is compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from nrjax._validation import check, check_positive
+from nrjax.guarantees import GridBoundary, HockeyStickBoundary
+from nrjax.interaction import Interaction
+from nrjax.mechanism import Mechanism
+from nrjax.schedules import Grid
+from nrjax.types import Utility
+
+Notion = Literal["hockey-stick", "probabilistic"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FixedRelease:
+    """One release at an epsilon that is fixed in advance, the usual way to release a value.
+
+    Use it as the case of a study that noise reduction is compared with. Noise reduction finds the
+    epsilon that is needed; a fixed release has to know it beforehand.
+
+    >>> mechanism = nrjax.laplace(120.0, sensitivity=1.0)
+    >>> fixed = nrjax.FixedRelease(mechanism, epsilon=0.5)
+    >>> round(fixed.deviation, 2)
+    2.83
+
+    Attributes:
+        mechanism: the mechanism, from which value, noise and sensitivity are taken.
+        epsilon: epsilon of the release.
+        notion: for Gaussian noise, "hockey-stick" for the exact curve of the Gaussian mechanism
+            (Balle and Wang 2018), which is what (epsilon, delta) mostly means, or "probabilistic"
+            for a loss that exceeds epsilon with probability at most delta. Laplace noise is pure.
+
+    Raises:
+        ValueError: epsilon is not positive, or no noise level costs so little.
+    """
+
+    mechanism: Mechanism
+    epsilon: float
+    notion: Notion = "hockey-stick"
+
+    def __post_init__(self):
+        check_positive("epsilon", self.epsilon)
+        ok = self.notion in ("hockey-stick", "probabilistic")
+        check(ok, "notion", self.notion, "'hockey-stick' or 'probabilistic'")
+        self._settled  # noqa: B018, for its checks
+
+    @classmethod
+    def at_time(
+        cls, mechanism: Mechanism, time: float, notion: Notion = "hockey-stick"
+    ) -> FixedRelease:
+        """Return the release at a time (noise level), with the epsilon that it costs."""
+        guarantee: Any = mechanism.guarantee
+        if mechanism.process.noise == "gaussian":
+            sensitivity, delta = float(guarantee.sensitivity), float(guarantee.delta)
+            if notion == "probabilistic":
+                options: Any = {"sensitivity": sensitivity, "delta": delta, "times": [time]}
+                guarantee = GridBoundary.minimax(**options)
+            else:
+                guarantee = HockeyStickBoundary.single(sensitivity, delta, time=time)
+            time = guarantee.times[0]
+        return cls(mechanism, float(guarantee.epsilon(time)), notion)
+
+    @functools.cached_property
+    def _settled(self) -> tuple[Mechanism, Grid]:
+        """The mechanism with the guarantee of one release, and the grid of its time."""
+        mechanism, epsilon = self.mechanism, float(self.epsilon)
+        guarantee: Any = mechanism.guarantee
+        if mechanism.process.noise != "gaussian":
+            return mechanism, Grid.explicit(np.reshape(guarantee.time(epsilon), 1))
+        sensitivity, delta = float(guarantee.sensitivity), float(guarantee.delta)
+        if self.notion == "probabilistic":
+            levels: Any = {"low": epsilon, "high": epsilon, "levels": 1}
+            one: Any = GridBoundary.minimax_levels(sensitivity=sensitivity, delta=delta, **levels)
+        else:
+            one = HockeyStickBoundary.single(sensitivity, delta, epsilon=epsilon)
+        return dataclasses.replace(mechanism, guarantee=one), Grid.explicit(one.times)
+
+    @property
+    def time(self) -> float:
+        """The time (noise level) of the release: variance or scale."""
+        return float(self._settled[1].times[0])
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise of one coordinate."""
+        return float(self.mechanism.process.deviation(self.time))
+
+    def until(
+        self,
+        score: Utility | Callable[..., Any] | None = None,
+        *,
+        at_least: ArrayLike,
+        data: tuple[Any, ...] = (),
+    ) -> Interaction:
+        """Return the interaction that releases once, and stops if the score is good enough.
+
+        Arguments are as for `nrjax.Mechanism.until`. A trial whose release is not good enough ends
+        as `Status.EXHAUSTED`: there is no second release.
+        """
+        mechanism, grid = self._settled
+        return mechanism.until(score, at_least=at_least, data=data, levels=grid)
