@@ -73,7 +73,10 @@ if TYPE_CHECKING:
     from nrjax import datasets as datasets
     from nrjax import erm as erm
     from nrjax import papers as papers
+    from nrjax import questions as questions
     from nrjax import study as study
+    from nrjax.choice.choosing import choose as choose
+    from nrjax.choice.report import Choice as Choice
     from nrjax.study.case import Case as Case
     from nrjax.study.case import Curve as Curve
     from nrjax.study.case import Quantity as Quantity
@@ -85,16 +88,18 @@ if TYPE_CHECKING:
     from nrjax.study.study import Study as Study
 else:
     # Slow to import and not needed by simulations, so they are imported at their first use.
-    _STUDIES = {
-        "case": ("Case", "Curve", "Quantity"),
-        "statistics": ("Distribution", "Sample"),
-        "results": ("Outcomes", "Reporting", "Results"),
-        "study": ("Study",),
+    _LATER = {
+        "choice.choosing": ("choose",),
+        "choice.report": ("Choice",),
+        "study.case": ("Case", "Curve", "Quantity"),
+        "study.statistics": ("Distribution", "Sample"),
+        "study.results": ("Outcomes", "Reporting", "Results"),
+        "study.study": ("Study",),
     }
-    _SOURCES = {name: f"nrjax.study.{file}" for file, names in _STUDIES.items() for name in names}
+    _SOURCES = {name: f"nrjax.{file}" for file, names in _LATER.items() for name in names}
     _MODULES = (
         *("composition", "counts", "datasets", "erm", "guarantees", "papers", "processes"),
-        *("schedules", "stopping", "study", "utilities"),
+        *("questions", "schedules", "stopping", "study", "utilities"),
     )
     _DEFINED = [
         name
@@ -104,7 +109,7 @@ else:
     __all__ = sorted([*_DEFINED, *_SOURCES, *_MODULES])
 
     def __getattr__(name):
-        """Import and return the class `name` of `nrjax.study` (see `_SOURCES`)."""
+        """Import and return the class or function `name` (see `_SOURCES`)."""
         if name in _SOURCES:
             return getattr(importlib.import_module(_SOURCES[name]), name)
         raise AttributeError(f"module 'nrjax' has no attribute {name!r}")

@@ -18,7 +18,7 @@ NAMES = {"nrjax": nrjax, "jax": jax, "jnp": jnp, "np": np, "dataclasses": datacl
 FLAT = [name for name in nrjax.__all__ if not isinstance(getattr(nrjax, name), types.ModuleType)]
 MODULES = (
     *("composition", "composition.conversions", "counts", "datasets", "erm", "guarantees"),
-    *("processes", "schedules", "stopping", "stopping.accuracy", "utilities"),
+    *("processes", "questions", "schedules", "stopping", "stopping.accuracy", "utilities"),
 )
 
 

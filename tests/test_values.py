@@ -103,6 +103,8 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: nrjax.Reporting(),
     lambda: nrjax.Sample(np.arange(1000.0)),
     lambda: nrjax.Outcomes({"brownian": outcome(10)}),
+    lambda: nrjax.FixedRelease(nrjax.laplace(3.0, sensitivity=1.0), epsilon=0.5),
+    lambda: nrjax.Choice("mean", 0.5, 0.9, "laplace", (), (), (), "Take laplace.", None),
     lambda: c.ZCDPFilter(1.0, 1e-6),
     lambda: c.UnifiedFilter(1.0, 1e-6),
     lambda: c.GaussianFilter(1.0, 1e-6),
@@ -150,7 +152,7 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
 
 BY_IDENTITY = {
     *(nrjax.Case, nrjax.Curve, nrjax.Study, nrjax.Reporting, nrjax.Sample, nrjax.Outcomes),
-    *(datasets.Counts, datasets.Dataset, counts.Neighbour),
+    *(datasets.Counts, datasets.Dataset, counts.Neighbour, nrjax.Choice, nrjax.FixedRelease),
 }
 """Classes whose copies are not equal."""
 MODULES = ("composition", "counts", "datasets", "erm", "guarantees", "processes", "stopping")

@@ -1,0 +1,1 @@
+"""The race of mechanisms that answer a question, behind `nrjax.choose`."""

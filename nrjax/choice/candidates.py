@@ -1,0 +1,270 @@
+"""The candidates of `nrjax.choose`: every mechanism and test that can answer a question."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from nrjax._validation import check
+from nrjax.fixed import FixedRelease, Notion
+from nrjax.guarantees import (
+    GridBoundary,
+    HockeyStickBoundary,
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+    RenyiMixture,
+    log_uniform,
+)
+from nrjax.guarantees.notions import notion_of
+from nrjax.interaction import Interaction
+from nrjax.keys import study_key
+from nrjax.mechanism import Mechanism
+from nrjax.processes import IndependentLaplace
+from nrjax.questions import Custom, Question
+from nrjax.schedules import Grid
+from nrjax.simulation.montecarlo import simulate
+from nrjax.stopping import accuracy
+from nrjax.study.case import Case
+
+Levels = tuple[float, float, int]
+"""Epsilons (low, high, count) in equal ratios."""
+
+_LEVELS: Levels = 0.01, 10.0, 100
+"""Levels if no closed form says where trials stop."""
+
+_BELOW, _ABOVE, _COUNT = 30.0, 4.0, 80
+"""Else the levels start at 1/30 of the epsilon of a release fixed in advance, and end at 4 times
+it, which no trial needs."""
+
+_LARGEST = 50.0
+"""Largest epsilon of a level, since a larger one states hardly any privacy."""
+
+_SURE = 2.0
+"""Largest ratio of an epsilon that surely fits a private test to the smallest that does."""
+
+_ORACLE_TRIALS = 1024
+"""Number of trials that find the epsilon of a release that an oracle would fix in advance."""
+
+_BOUNDARIES = {
+    "linear": LinearBoundary,
+    "mixture": MixtureBoundary,
+    "one-sided-mixture": OneSidedMixtureBoundary,
+}
+
+
+class Candidate(NamedTuple):
+    """A candidate of a choice.
+
+    Attributes:
+        interaction: interaction that a trial runs.
+        section: section of the table. Only candidates of one section are ranked.
+        goal: score that a trial must reach to meet the target.
+        best: score of the exact answer.
+    """
+
+    interaction: Interaction
+    section: str
+    goal: float
+    best: float
+
+    @property
+    def notion(self) -> str:
+        """The privacy notion of the candidate's epsilon, such as "pure"."""
+        return notion_of(self.interaction.guarantee) or "none"
+
+
+class Plan(NamedTuple):
+    """The target of a choice.
+
+    Attributes:
+        error: largest error, in the question's unit.
+        confidence: least probability with which the error must be met.
+        prior: epsilons (low, high) between which you expect trials to stop, or None.
+    """
+
+    error: float
+    confidence: float
+    prior: tuple[float, float] | None
+
+
+PUBLIC = "Public test: epsilon does not cover the decision to stop"
+PRIVATE = "Private test: epsilon covers the decision to stop"
+FIXED = "One release at an epsilon known in advance"
+ORACLE = "One release at an epsilon that only an oracle knows in advance"
+
+
+def candidates(question: Question | Custom, plan: Plan) -> dict[str, Candidate]:
+    """Return the candidates for a question by name, the simplest first.
+
+    Raises:
+        ValueError: the factory of a custom question does not return interactions by name.
+    """
+    if isinstance(question, Question):
+        return dict(_candidates(question, plan))
+    made = question.factory(plan.error)
+    is_dict = isinstance(made, Mapping) and len(made) > 0
+    check(is_dict, "factory(error)", made, "a dict of nrjax.Interaction or nrjax.Case by name")
+    return {name: _custom(each) for name, each in made.items()}
+
+
+def _custom(made: Any) -> Candidate:
+    """Return the candidate of an interaction, or of the trial and the goal of a case."""
+    case = made if isinstance(made, Case) else Case(trial=made)
+    ok = isinstance(case.trial, Interaction) and case.goal is not None
+    check(ok, "factory(error)", made, "of interactions, whose rules have one threshold")
+    interaction, goal = cast(Interaction, case.trial), cast(float, case.goal)
+    section = PUBLIC if interaction.rule.sensitivity is None else PRIVATE
+    return Candidate(interaction, section, goal, 0.0)
+
+
+def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate]]:
+    """Generate the names and candidates of a question."""
+    goal = question.best - plan.error
+    options: Any = {"score": question.score, "data": question.data}
+    options["sensitivity"] = question.sensitivity
+    for noise, mechanism in question.mechanisms.items():
+        title = noise.replace(" ", "-")
+
+        def listed(
+            section: str, interaction: Interaction, *name: str, title: str = title
+        ) -> tuple[str, Candidate]:
+            candidate = Candidate(interaction, section, goal, question.best)
+            return "-".join([title, *name]), candidate
+
+        closed = question.fixed_time and question.fixed_time(noise, plan.error, plan.confidence)
+        levels = _levels(mechanism, closed)
+        settled, grid = _on_grid(mechanism, levels)
+        public = settled.until(**options, at_least=goal, levels=grid)
+        yield listed(PUBLIC, public)
+        for name, each, times in (
+            *((name, each, grid) for name, each in _boundaries(mechanism, grid, plan, levels)),
+            *_doubling(mechanism, levels),
+        ):
+            interaction = each.until(**options, at_least=goal, levels=times)
+            yield listed(PUBLIC, interaction, name)
+        for name, each, test, times in _tests(question, mechanism, plan, levels):
+            interaction = each.until(**options, rule=test.rule, levels=times)
+            yield listed(PRIVATE, interaction, name)
+        time = closed or _oracle_time(public, grid, plan.confidence)
+        for notion in () if time is None else _notions(mechanism):
+            release = FixedRelease.at_time(mechanism, cast(float, time), notion)
+            interaction = release.until(question.score, data=question.data, at_least=goal)
+            name = ("once", notion) if notion == "hockey-stick" else ("once",)
+            yield listed(FIXED if closed else ORACLE, interaction, *name)
+
+
+def _levels(mechanism: Mechanism, time: float | None) -> Levels:
+    """Return levels around the epsilon of a release fixed in advance, if it is known."""
+    if time is None:
+        return _LEVELS
+    middle = min(FixedRelease.at_time(mechanism, time, "probabilistic").epsilon, _LARGEST / _ABOVE)
+    return middle / _BELOW, middle * _ABOVE, _COUNT
+
+
+def _notions(mechanism: Mechanism) -> tuple[Notion, ...]:
+    """Return the notions by which the epsilon of one release is stated."""
+    is_gaussian = mechanism.process.noise == "gaussian"
+    return ("probabilistic", "hockey-stick") if is_gaussian else ("probabilistic",)
+
+
+def _on_grid(mechanism: Mechanism, levels: Levels) -> tuple[Mechanism, Grid]:
+    """Return the mechanism for known levels, and the grid of their times."""
+    settled = mechanism.on(levels)
+    guarantee: Any = settled.guarantee
+    if guarantee.fixed_times is not None:
+        return settled, Grid.explicit(guarantee.fixed_times)
+    return settled, Grid.geometric(guarantee, *levels)
+
+
+def _boundaries(
+    mechanism: Mechanism, grid: Grid, plan: Plan, levels: Levels
+) -> Iterator[tuple[str, Mechanism]]:
+    """Generate the other boundaries of Brownian noise, tuned to a middle epsilon.
+
+    All are on the times of one grid, so that trials stop at equal times under each of them.
+    """
+    guarantee: Any = mechanism.guarantee
+    if mechanism.process.noise != "gaussian":
+        return
+    parameters = float(guarantee.sensitivity), float(guarantee.delta)
+    low, high = plan.prior or levels[:2]
+    for name, kind in _BOUNDARIES.items():
+        tuned = kind.tight_at_epsilon(math.sqrt(low * high), *parameters)
+        boundary = GridBoundary.of(tuned, grid.times)
+        yield name, dataclasses.replace(mechanism, guarantee=boundary)
+    times = np.asarray(grid.times, float)
+    weights = np.ones(times.size)
+    if plan.prior is not None:
+        most, least = (float(_on_grid(mechanism, (e, e, 1))[1].times[0]) for e in plan.prior)
+        weights = log_uniform(times, least, most)
+    designed: dict[str, Any] = {"renyi-mixture": RenyiMixture.design(times, weights, *parameters)}
+    if plan.prior is not None:
+        designed["designed"] = HockeyStickBoundary.design(times, weights, *parameters)
+    for name, boundary in designed.items():
+        yield name, dataclasses.replace(mechanism, guarantee=boundary)
+
+
+def _tests(
+    question: Question, mechanism: Mechanism, plan: Plan, levels: Levels
+) -> Iterator[tuple[str, Mechanism, accuracy.PrivateTest, Grid]]:
+    """Generate private tests that accept a missed target with probability 1 - confidence at most.
+
+    The levels start where the noise of the test fits the margin, and end where it is negligible.
+    """
+    utility, goal = mechanism.utility, question.best - plan.error
+    sensitivity: Any = question.sensitivity if utility is None else utility.sensitivity
+    if sensitivity is None:
+        return
+    margin, gamma = accuracy.MARGIN * plan.error, 1 - plan.confidence
+    noises: tuple[accuracy.Noise, ...] = ("laplace", "exponential")
+    for noise in noises:
+        options: Any = {"margin": margin, "confidence": plan.confidence, "noise": noise}
+        needed = accuracy.epsilon_for_shortfall(margin, sensitivity, gamma, 1 / _COUNT, noise)
+        low = max(levels[0], float(needed) / _SURE)
+        high = max(levels[1], low * _ABOVE * _SURE)
+        if high > _LARGEST * _ABOVE:
+            continue
+        settled, grid = _on_grid(mechanism, (low, high, _COUNT))
+        guarantee: Any = settled.guarantee
+        test = accuracy.private_test(goal, guarantee.epsilon(grid.times), sensitivity, **options)
+        name = "private" if noise == "laplace" else f"private-{noise}"
+        yield name, settled, test, Grid.explicit(np.asarray(grid.times, float)[test.first :])
+
+
+def _oracle_time(interaction: Interaction, grid: Grid, confidence: float) -> float | None:
+    """Return the largest time of a grid at which one release meets the target, by bisection.
+
+    Nobody can know this time beforehand. It is None if the last time does not suffice.
+    """
+    times = np.asarray(grid.times, float)
+
+    def meets(index: int) -> bool:
+        schedule = Grid.explicit(times[index : index + 1])
+        once = dataclasses.replace(interaction, guarantee=None, schedule=schedule)
+        outcome = simulate(study_key(0), once, trials=_ORACLE_TRIALS)
+        return bool(np.mean(outcome.stopped) >= confidence)
+
+    missed, met = -1, times.size - 1
+    if not meets(met):
+        return None
+    while met - missed > 1:
+        middle = (missed + met) // 2
+        missed, met = (missed, middle) if meets(middle) else (middle, met)
+    return float(times[met])
+
+
+def _doubling(mechanism: Mechanism, levels: Levels) -> Iterator[tuple[str, Mechanism, Grid]]:
+    """Generate the method that releases with fresh noise, at twice the epsilon each time."""
+    if mechanism.process.noise != "laplace":
+        return
+    guarantee: Any = mechanism.guarantee
+    low, high, _ = levels
+    epsilons = low * 2.0 ** np.arange(math.ceil(math.log2(high / low)) + 1)
+    process = IndependentLaplace(np.shape(mechanism.value))
+    fresh = dataclasses.replace(mechanism, process=process)
+    yield "doubling", fresh, Grid.explicit(np.asarray(guarantee.time(epsilons)))

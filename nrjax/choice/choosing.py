@@ -1,0 +1,258 @@
+"""`nrjax.choose`: which mechanism answers a question at the smallest cost."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from nrjax._tracing import sharing_traces
+from nrjax._validation import check, check_integer, is_integer
+from nrjax.choice import anytime
+from nrjax.choice.candidates import FIXED, ORACLE, Candidate, Plan, candidates
+from nrjax.choice.racing import FIRST_ROUND, Entry, Limits, Verdict, race
+from nrjax.choice.report import Choice, Row, advice
+from nrjax.keys import study_key
+from nrjax.outcome import Outcome
+from nrjax.questions import Custom, Question
+from nrjax.simulation.montecarlo import outcomes
+from nrjax.study.case import Case
+from nrjax.study.files import RESULTS
+from nrjax.study.release_error import RELEASE_ERROR, Coverage, coverage
+from nrjax.study.results import Outcomes, Results
+from nrjax.study.study import Study
+
+_TRIALS = 16_384
+"""Default largest number of trials of a candidate."""
+
+_CHUNK = 1024
+"""Number of trials per launch, always equal, so that a candidate is compiled once."""
+
+_AFRESH = 2**31
+"""Number of the first trial that estimates a winner afresh."""
+
+_FIXED_TRIALS = 1024
+"""Number of trials that show how often a release fixed in advance meets the target."""
+
+
+def choose(
+    question: Question | Custom,
+    error: float | str,
+    confidence: float = 0.9,
+    *,
+    prior: tuple[float, float] | None = None,
+    level: float = 0.95,
+    indifference: float = 0.02,
+    trials: int | None = None,
+    seed: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Choice:
+    """Find the cheapest mechanism that answers a question with an error you can accept.
+
+    Every candidate is simulated with common random numbers. One that misses the error is not
+    ranked. The others race: trials are added until one is cheapest in most trials, or practically
+    as cheap as the cheapest. The statistics hold at all rounds at once. The epsilons of the best
+    candidate come from new trials, because the winner of a race looks better than it is.
+
+    >>> x = np.linspace(0.0, 100.0, 1000)
+    >>> question = nrjax.questions.mean(x, bounds=(0.0, 100.0))
+    >>> choice = nrjax.choose(question, error=0.5)  # doctest: +SKIP
+    >>> print(choice)  # doctest: +SKIP
+
+    Args:
+        question: question from `nrjax.questions`.
+        error: largest error, in the question's unit, or a percentage such as "3 %".
+        confidence: least probability with which the error must be met, in (0, 1).
+        prior: epsilons (low, high) between which you expect trials to stop, to which boundaries are
+            tuned. They must not come from the private data.
+        level: probability with which all statements of the race hold together.
+        indifference: relative difference of epsilons that does not matter.
+        trials: largest number of trials per candidate, at least 256; 16,384 by default.
+        seed: seed of all randomness, from 0 to 2^32 - 1.
+        folder: folder for trials, as `nrjax.Study.run` writes it. A second call resumes or extends
+            it. In a folder all candidates have equally many trials, so that the race saves none.
+        progress: whether to print progress.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    is_question = isinstance(question, (Question, Custom))
+    check(is_question, "question", question, "one of nrjax.questions, such as mean(x, bounds)")
+    for name, value in (("confidence", confidence), ("level", level)):
+        check(0 < value < 1, name, value, "in (0, 1)")
+    check(indifference >= 0, "indifference", indifference, "at least 0")
+    trials = check_integer("trials", _TRIALS if trials is None else trials, FIRST_ROUND)
+    check(is_integer(seed) and 0 <= seed < 2**32, "seed", seed, "an integer in [0, 2^32)")
+    ok = prior is None or (len(prior) == 2 and 0 < prior[0] < prior[1])
+    check(ok, "prior", prior, "epsilons (low, high) with 0 < low < high, or None")
+    target = question.error(error)
+    with sharing_traces():
+        runs = _Runs(question, Plan(target, confidence, prior), seed, folder, progress)
+        rows = list(_rows(runs, Limits(confidence, level, indifference, trials)))
+    best = next((row for row in rows if row.verdict == Verdict.BEST), None)
+    equal = [row for row in rows if row.verdict == Verdict.EQUAL]
+    return Choice(
+        question=question.name,
+        error=target,
+        confidence=confidence,
+        best=None if best is None else best.name,
+        practically_equal=tuple(r.name for r in equal if best and r.section == best.section),
+        missed=tuple(row.name for row in rows if row.verdict == Verdict.MISSED),
+        table=tuple(rows),
+        advice=advice(rows, best, runs.reachable(confidence), confidence),
+        results=runs.results(),
+    )
+
+
+class _Runs:
+    """The trials of the candidates of a choice, in memory or in a folder."""
+
+    def __init__(
+        self, question: Question | Custom, plan: Plan, seed: int, folder: Any, progress: bool
+    ):
+        self.listed: dict[str, Candidate] = candidates(question, plan)
+        self._seed, self._folder, self._progress = seed, folder, progress
+        self._first: dict[str, Mapping[str, np.ndarray]] = {}
+        self._outcomes: dict[str, Outcome] = {}
+        self._stored: Results | None = None
+        cases = {name: Case(trial=c.interaction, goal=c.goal) for name, c in self.listed.items()}
+        self._study = Study(f"choice: {question.name}", cases, quantities=RELEASE_ERROR)
+
+    def sections(self) -> dict[str, list[str]]:
+        """Return the names of candidates that may be ranked against each other, by section."""
+        sections: dict[str, list[str]] = {}
+        for name, candidate in self.listed.items():
+            notion = f"{candidate.notion} epsilon" if candidate.notion == "hockey-stick" else ""
+            title = f"{candidate.section} ({notion})" if notion else candidate.section
+            sections.setdefault(title, []).append(name)
+        return sections
+
+    def work(self, name: str) -> float:
+        """Return the expected seconds per trial, up to a factor: steps times size of the value."""
+        steps = self._first[name]["step"] + 1 if name in self._first else np.ones(1)
+        return float(np.mean(steps)) * np.size(self.listed[name].interaction.value.number)
+
+    def draw(self, name: str, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Run trials of a candidate, as `nrjax.choice.racing.Draw` describes."""
+        names = ("stopped", "utility", "epsilon", "stopping_epsilon", "step")
+        if self._folder is None:
+            outcome = self._simulate(name, first, count)
+            self._outcomes.setdefault(name, outcome)
+            arrays = {field: np.asarray(getattr(outcome, field)) for field in names}
+        else:
+            results = self._in_folder(first + count)
+            arrays = {n: results.values(name, n)[first : first + count] for n in names}
+        self._first.setdefault(name, arrays)
+        met = arrays["stopped"] & (arrays["utility"] >= self.listed[name].goal)
+        return np.asarray(arrays["stopping_epsilon"], np.float64), met
+
+    def _simulate(self, name: str, first: int, count: int) -> Outcome:
+        """Run trials in memory."""
+        if self._progress:
+            print(f"{name}: {count:,} trials", file=sys.stderr)
+        program = outcomes(self.listed[name].interaction, _CHUNK)
+        return Outcome(**program.run_all(study_key(self._seed), count, first))
+
+    def _in_folder(self, trials: int) -> Results:
+        """Return the results of the folder, extended to a number of trials."""
+        options: Any = {"seed": self._seed, "progress": self._progress}
+        if self._stored is None and (Path(self._folder) / RESULTS).is_dir():
+            self._stored = self._study.run(self._folder, **options)
+        if self._stored is None or self._stored.trials < trials:
+            self._stored = self._study.run(self._folder, trials=trials, **options)
+        return self._stored
+
+    def afresh(self, name: str, count: int) -> tuple[np.ndarray, np.ndarray, Coverage | None]:
+        """Return epsilons of new trials, whether each met the target, and the coverage."""
+        candidate, outcome = self.listed[name], self._simulate(name, _AFRESH, count)
+        met = np.asarray(outcome.stopped) & (np.asarray(outcome.utility) >= candidate.goal)
+        covered = coverage(candidate.interaction, outcome)
+        return np.asarray(outcome.stopping_epsilon, np.float64), met, covered
+
+    def reachable(self, confidence: float) -> str:
+        """Return a sentence on the smallest error that a candidate reaches at its last level."""
+        errors = {
+            name: float(np.quantile(self.listed[name].best - arrays["utility"], confidence))
+            for name, arrays in self._first.items()
+        }
+        name = min(errors, key=errors.__getitem__)
+        most = float(np.max(self._first[name]["epsilon"]))
+        return (
+            f"{name} comes closest: an error of {errors[name]:.3g} in {confidence:.0%} of runs, at "
+            f"an epsilon of up to {most:.3g}."
+        )
+
+    def results(self) -> Outcomes | Results:
+        """Return the trials of all candidates: those of the first round, or of the folder."""
+        if self._stored is not None:
+            return self._stored
+        first = {
+            name: jax.tree.map(lambda leaf: np.asarray(leaf)[:FIRST_ROUND], outcome)
+            for name, outcome in self._outcomes.items()
+        }
+        goals = {name: candidate.goal for name, candidate in self.listed.items()}
+        return Outcomes(first, goals, {name: c.notion for name, c in self.listed.items()})
+
+
+def _rows(runs: _Runs, limits: Limits) -> Iterator[Row]:
+    """Generate the rows of the table, section by section, the cheapest first.
+
+    The level is divided among the sections.
+    """
+    sections = runs.sections()
+    alpha = (1 - limits.level) / len(sections)
+    for section, names in sections.items():
+        if section.startswith((FIXED, ORACLE)):
+            entries = {name: Entry(verdict=Verdict.FIXED) for name in names}
+            for name, entry in entries.items():
+                drawn = runs.draw(name, 0, _FIXED_TRIALS)
+                entry.add(*drawn, limits, alpha / len(names))
+                entry.epsilon[:] = entry.epsilon.min()  # known, also if the target is missed
+        else:
+            entries = race(names, runs.draw, limits._replace(level=1 - alpha), runs.work)
+        best = next((name for name in names if entries[name].verdict is Verdict.BEST), None)
+        rows = (_row(runs, section, name, entries, best, 1 - limits.level) for name in names)
+        yield from sorted(rows, key=lambda row: ([*Verdict].index(row.verdict), row.median))
+
+
+def _row(
+    runs: _Runs,
+    section: str,
+    name: str,
+    entries: Mapping[str, Entry],
+    best: str | None,
+    alpha: float,
+) -> Row:
+    """Return the row of a candidate. The best one is estimated by new trials."""
+    entry, cheaper, covered = entries[name], math.nan, None
+    epsilon, met = entry.epsilon, entry.met
+    if name == best:
+        epsilon, hits, covered = runs.afresh(name, epsilon.size)
+        met = int(hits.sum())
+    elif best is not None:
+        common = min(epsilon.size, entries[best].epsilon.size)
+        cheaper = float(np.mean(epsilon[:common] < entries[best].epsilon[:common]))
+    ordered = np.sort(epsilon)
+    median, high = (float(np.quantile(ordered, q, method="inverted_cdf")) for q in (0.5, 0.9))
+    return Row(
+        name=name,
+        section=section,
+        verdict=entry.verdict,
+        met=met / epsilon.size,
+        met_interval=anytime.interval(met, epsilon.size, alpha),
+        median=median,
+        median_interval=anytime.quantile_interval(ordered, 0.5, alpha),
+        high=high,
+        high_interval=anytime.quantile_interval(ordered, 0.9, alpha),
+        cheaper=cheaper,
+        coverage=covered,
+        notion=runs.listed[name].notion,
+        trials=epsilon.size,
+    )

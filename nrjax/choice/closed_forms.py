@@ -1,0 +1,48 @@
+"""Noise levels at which one release meets an error with a given probability, in closed form."""
+
+from typing import Any
+
+import numpy as np
+
+
+def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
+    """Return the largest time at which all errors are within their tolerances, with `confidence`.
+
+    The probability that independent noise stays within all tolerances is a product, which falls as
+    the noise grows.
+
+    Args:
+        noise: "brownian", "laplace" or "discrete laplace".
+        tolerances: largest absolute error of each coordinate, positive.
+        confidence: probability in (0, 1).
+    """
+    from scipy.optimize import brentq  # slow to import
+    from scipy.special import erfc
+
+    tolerances, counts = np.unique(np.ravel(tolerances), return_counts=True)
+
+    def log_probability(log_time: float) -> float:
+        time = np.exp(log_time)
+        if noise == "brownian":
+            outside = erfc(tolerances / np.sqrt(2 * time))
+        elif noise == "laplace":
+            outside = np.exp(-tolerances / time)
+        else:
+            ratio = np.exp(-1 / time)
+            outside = 2 * ratio ** (np.floor(tolerances) + 1) / (1 + ratio)
+        return float(np.sum(counts * np.log1p(-np.minimum(outside, 1 - 1e-16))))
+
+    ends = np.log(np.min(tolerances)) + np.array([-12.0, 12.0]) * (2 if noise == "brownian" else 1)
+    low = max(ends[0], np.log(0.02)) if noise == "discrete laplace" else ends[0]
+    root: Any = brentq(lambda x: log_probability(x) - np.log(confidence), low, ends[1])
+    return float(np.exp(root))
+
+
+def gaussian_time_at_distance(distance: float, dimension: int, confidence: float) -> float:
+    """Return the variance at which Gaussian noise has an l2 norm of at most `distance`.
+
+    The squared norm, divided by the variance, has a chi-squared distribution.
+    """
+    from scipy.special import gammaincinv  # slow to import
+
+    return distance**2 / (2 * float(gammaincinv(0.5 * dimension, confidence)))

@@ -1,0 +1,180 @@
+"""The result of `nrjax.choose`: rows of a table, advice in words, and its printed form."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from nrjax.choice.candidates import FIXED, PRIVATE
+from nrjax.choice.racing import Verdict
+from nrjax.study.release_error import Coverage
+
+
+class Row(NamedTuple):
+    """One candidate in the table of a `Choice`.
+
+    Attributes:
+        name: name of the candidate.
+        section: section of the table. Only candidates of one section are ranked.
+        verdict: result of the race, such as "best"; "" for a release fixed in advance.
+        met: fraction of the trials that met the target.
+        met_interval: interval of that probability.
+        median: median stopping epsilon, infinite if half of the trials did not stop.
+        median_interval: interval of the median.
+        high: 90 % quantile of the stopping epsilon.
+        high_interval: interval of the 90 % quantile.
+        cheaper: fraction of the trials in which the candidate is cheaper than the best of its
+            section; NaN for the best one.
+        coverage: error of the releases at the stop, for the best of a section; else None.
+        notion: privacy notion of epsilon (`nrjax.guarantees.NOTIONS`).
+        trials: number of trials.
+    """
+
+    name: str
+    section: str
+    verdict: Verdict
+    met: float
+    met_interval: tuple[float, float]
+    median: float
+    median_interval: tuple[float, float]
+    high: float
+    high_interval: tuple[float, float]
+    cheaper: float
+    coverage: Coverage | None
+    notion: str
+    trials: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Choice:
+    """The answer to "what does my accuracy cost, and by which mechanism?", from `nrjax.choose`.
+
+    `print(choice)` shows the report. Each interval of the table holds at all rounds of the race.
+
+    >>> def factory(error):
+    ...     mechanism = nrjax.laplace(3.0, sensitivity=1.0)
+    ...     score = nrjax.questions.largest_error
+    ...     return {"laplace": mechanism.until(score, at_least=-error, data=(3.0,))}
+    >>> question = nrjax.questions.custom(factory)
+    >>> nrjax.choose(question, error=2.0, trials=256, progress=False).best
+    'laplace'
+
+    Attributes:
+        question: the question in words.
+        error: largest error, in the question's unit.
+        confidence: least probability with which the error is met.
+        best: name of the cheapest candidate that meets the target, the simplest among practically
+            equal ones, of the first section that has one; None if no candidate meets the target.
+        practically_equal: names of the candidates of that section whose cost differs from the
+            best's by less than the indifference zone.
+        missed: names of the candidates that miss the target, which are not ranked.
+        table: a `Row` for each candidate.
+        advice: the result in two sentences.
+        results: trials of all candidates, an `nrjax.Results` if there is a folder, else an
+            `nrjax.Outcomes`.
+    """
+
+    question: str
+    error: float
+    confidence: float
+    best: str | None
+    practically_equal: tuple[str, ...]
+    missed: tuple[str, ...]
+    table: tuple[Row, ...]
+    advice: str
+    results: Any
+
+    def __str__(self) -> str:
+        title = f"{self.question}: error at most {self.error:.4g} in {self.confidence:.0%} of runs"
+        lines = [title]
+        width = max(len(row.name) for row in self.table)
+        for section in dict.fromkeys(row.section for row in self.table):
+            rows = [row for row in self.table if row.section == section]
+            lines += ["", section, *_lines(rows, width)]
+        notes = [
+            f"{row.name}: {row.coverage}."
+            for row in self.table
+            if row.name == self.best and row.coverage is not None
+        ]
+        return "\n".join([*lines, "", self.advice, *notes, *_REMARKS])
+
+    def __repr__(self) -> str:
+        return f"Choice({self.question!r}, best={self.best!r})"
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure of the epsilons of the candidates that meet the target.
+
+        Each candidate has a bar from the median to the 90 % quantile of its stopping epsilon.
+        """
+        from nrjax.choice.figure import figure  # matplotlib is slow to import
+
+        return figure(self)
+
+
+_REMARKS = (
+    "Epsilons of different sections are not ranked against each other: they do not state the same.",
+    "A choice by the private data is itself a release that depends on them. For a real release, "
+    "choose on public or synthetic data of the same size.",
+    "Not compared: mechanisms tuned to the data, other regularisation, several rows per person.",
+)
+
+_MIXED = "  (a pure epsilon is never exceeded, a probabilistic one with probability at most delta)"
+
+
+def _lines(rows: Sequence[Row], width: int) -> Iterator[str]:
+    """Generate the lines of one section of the table."""
+    is_ranked = any(row.verdict == Verdict.BEST for row in rows)
+    if is_ranked and len({row.notion for row in rows}) > 1:
+        yield _MIXED
+    head = f"{'met':>6}  {'median epsilon':22}  {'90 % epsilon':22}  cheaper  notion"
+    yield f"  {'':{width}}  {head}"
+    for row in rows:
+        cheaper = "" if math.isnan(row.cheaper) else f"{row.cheaper:.0%}"
+        median = _estimate(row.median, row.median_interval)
+        high = _estimate(row.high, row.high_interval)
+        cells = f"{row.met:6.1%}  {median:22}  {high:22}  {cheaper:>7}  {row.notion:13}"
+        yield f"  {row.name:{width}}  {cells}  {row.verdict}".rstrip()
+
+
+def _estimate(value: float, interval: tuple[float, float]) -> str:
+    """Return a number and its interval, or the number only if they agree."""
+    low, middle, high = (f"{each:.3g}" for each in (interval[0], value, interval[1]))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: float) -> str:
+    """Return the result in two sentences.
+
+    Args:
+        rows: the rows of the table.
+        best: the best row, or None.
+        reachable: sentence on the error that can be reached, if `best` is None.
+        confidence: least probability with which the error is met.
+    """
+    if best is None:
+        return f"No candidate meets the error in {confidence:.0%} of runs. {reachable}"
+    is_private = best.section.startswith(PRIVATE)
+    case = "Take" if is_private else "If the score of a release is public, take"
+    costs = (
+        f"its median epsilon is {best.median:.3g}, and 90 % of runs cost at most {best.high:.3g}"
+    )
+    first = f"{case} {best.name}: {costs}."
+    others = [
+        row
+        for row in rows
+        if row.section.startswith((FIXED, PRIVATE))
+        and row.notion != "hockey-stick"
+        and row.verdict in (Verdict.BEST, Verdict.FIXED)
+    ]
+    if is_private:
+        return f"{first} This epsilon covers the decision to stop."
+    if not others:
+        return f"{first} This epsilon does not cover the decision to stop."
+    other = min(others, key=lambda row: row.median)
+    fixed = ", which needs no test" if other.section.startswith(FIXED) else ""
+    return (
+        f"{first} If the decision to stop must be private too, take {other.name}{fixed}: its "
+        f"median epsilon is {other.median:.3g}."
+    )

@@ -1,0 +1,350 @@
+"""Questions about private data, for `nrjax.choose`: a value, its sensitivities, and an error.
+
+Neighbouring data sets differ in one row, by replacement. Numbers of rows are public.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._validation import check, check_positive
+from nrjax.choice.closed_forms import gaussian_time_at_distance, time_within
+from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.interaction import Interaction
+from nrjax.mechanism import Mechanism, brownian, discrete_laplace, laplace
+from nrjax.sensitivities import Sensitivity
+from nrjax.study.case import Case
+
+DELTA = 1e-6
+"""Default probability with which the loss may exceed the stated epsilon of Brownian noise."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question about private data. The functions of `nrjax.questions` make questions.
+
+    >>> nrjax.questions.count([True, False, True])
+    Question('count of 3 rows')
+
+    Attributes:
+        name: the question in words, such as "mean of 1,000 values".
+        mechanisms: mechanism for each kind of noise that fits: "laplace", "brownian" (with the
+            minimax boundary) or "discrete laplace"; the simplest first.
+        score: score of a release, a JAX function `score(release, *data)` that returns minus the
+            error. None takes the utility of the mechanism.
+        data: further arguments of `score`.
+        sensitivity: largest change of the score, at a fixed release, if one row changes. None if
+            the utility states it, or if it is unknown, so that no private test is offered.
+        best: score of the exact answer.
+        whole: number that an error of 100 % stands for, in the question's unit.
+        fixed_time: function `fixed_time(noise, error, confidence)` that returns the largest time at
+            which one release meets the error with this probability; None without a closed form.
+    """
+
+    name: str
+    mechanisms: Mapping[str, Mechanism]
+    score: Callable[..., Array] | None = None
+    data: tuple[Any, ...] = ()
+    sensitivity: float | None = None
+    best: float = 0.0
+    whole: float = math.nan
+    fixed_time: Callable[[str, float, float], float | None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Question({self.name!r})"
+
+    def error(self, error: float | str) -> float:
+        """Return an error in the question's unit: a positive number, or text such as "3 %"."""
+        if isinstance(error, str):
+            try:
+                percent = float(error.removesuffix("%"))
+            except ValueError:
+                percent = math.nan
+            ok = error.endswith("%") and percent > 0
+            check(ok, "error", error, "a positive number, or a percentage such as '3 %'")
+            hint = "Write the error as a number in the unit of the question."
+            check(self.whole > 0, "error", error, "a number, for an answer of 0", hint)
+            return percent / 100 * self.whole
+        check_positive("error", error)
+        return float(error)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Custom:
+    """A question whose interactions your function makes, from `nrjax.questions.custom`.
+
+    Attributes:
+        factory: function of the error that returns interactions or cases by name.
+        name: the question in words.
+    """
+
+    factory: Callable[[float], Mapping[str, Interaction | Case]]
+    name: str = "custom question"
+
+    def error(self, error: float | str) -> float:
+        """Return the error, a positive number."""
+        check_positive("error", error)
+        return float(error)
+
+
+def largest_error(release: Array, truth: Array) -> Array:
+    """Return minus the largest absolute error of a coordinate."""
+    return -jnp.max(jnp.abs(release - truth))
+
+
+def distance(release: Array, truth: Array) -> Array:
+    """Return minus the l2 norm of the error."""
+    return -jnp.linalg.norm(release - truth)
+
+
+def largest_relative_error(release: Array, truth: Array, within: Array) -> Array:
+    """Return minus the largest error relative to `max(count, within)`, at least -1."""
+    return -jnp.minimum(jnp.max(jnp.abs(release - truth) / jnp.maximum(truth, within)), 1.0)
+
+
+def mean(x: ArrayLike, bounds: tuple[float, float], *, delta: float = DELTA) -> Question:
+    """Return the question for the mean of numbers, whose error is the absolute error.
+
+    >>> question = nrjax.questions.mean([1.0, 4.0, 2.0], bounds=(0.0, 5.0))
+    >>> round(question.error("3 %"), 3)
+    0.07
+
+    Args:
+        x: numbers, shape (rows,). They are clipped to the bounds.
+        bounds: smallest and largest possible number. They must not come from the data.
+        delta: probability with which the loss of Brownian noise may exceed its epsilon.
+
+    Raises:
+        ValueError: `x` is empty or not finite, or the bounds do not rise.
+    """
+    x, width = _clipped(x, bounds)
+    return _numbers(f"mean of {x.size:,} values", float(x.mean()), width / x.size, delta)
+
+
+def sum(x: ArrayLike, bounds: tuple[float, float], *, delta: float = DELTA) -> Question:
+    """Return the question for the sum of numbers. Arguments and errors are as for `mean`."""
+    x, width = _clipped(x, bounds)
+    return _numbers(f"sum of {x.size:,} values", float(x.sum()), width, delta)
+
+
+def count(x: ArrayLike, *, delta: float = DELTA) -> Question:
+    """Return the question for the number of true entries, whose error is the absolute error.
+
+    Args:
+        x: booleans, or numbers 0 and 1, shape (rows,).
+        delta: as for `mean`.
+
+    Raises:
+        ValueError: `x` is empty or has other entries.
+    """
+    x = np.asarray(x)
+    ok = x.ndim == 1 and x.size > 0 and np.isin(x, (0, 1)).all()
+    check(ok, "x", x, "a vector of booleans, or of 0 and 1")
+    return _counts(f"count of {x.size:,} rows", np.asarray(int(x.sum())), 1, 1.0, delta)
+
+
+def histogram(values: ArrayLike, bins: ArrayLike, *, delta: float = DELTA) -> Question:
+    """Return the question for a histogram, whose error is the largest error of a bin.
+
+    Args:
+        values: numbers, shape (rows,). Numbers outside all bins count nowhere.
+        bins: rising edges of the bins, shape (bins + 1,). They must not come from the data.
+        delta: as for `mean`.
+
+    Raises:
+        ValueError: the edges do not rise, or the values are not a vector of numbers.
+    """
+    values, edges = np.asarray(values, float), np.asarray(bins, float)
+    ok = values.ndim == 1 and values.size > 0
+    check(ok, "values", values, "a vector of numbers, at least one")
+    ok = edges.ndim == 1 and edges.size > 1 and np.all(np.diff(edges) > 0)
+    check(ok, "bins", bins, "rising edges, at least two")
+    counts = np.histogram(values, edges)[0]
+    name = f"histogram of {counts.size:,} bins"
+    return _counts(name, counts, 2, math.sqrt(2), delta)
+
+
+def counts(
+    groups: Sequence[Hashable] | ArrayLike, within: float, *, delta: float = DELTA
+) -> Question:
+    """Return the question for counts by group, whose error is the largest relative error.
+
+    The error of a group is relative to its count, or to `within` if the count is smaller. It is a
+    fraction, such as 0.03 or "3 %". The set of groups is taken as public.
+
+    >>> nrjax.questions.counts(["a", "b", "a"], within=100)
+    Question('counts of 2 groups')
+
+    Args:
+        groups: group of each row, shape (rows,).
+        within: count below which errors are relative to `within`, at least 1.
+        delta: as for `mean`.
+
+    Raises:
+        ValueError: there is no row, or `within` is below 1.
+    """
+    groups = np.asarray(groups)
+    check(groups.ndim == 1 and groups.size > 0, "groups", groups, "a vector, at least one row")
+    check(1 <= within < math.inf, "within", within, "at least 1, and finite")
+    sizes = np.unique(groups, return_counts=True)[1]
+    question = _counts(f"counts of {sizes.size:,} groups", sizes, 2, math.sqrt(2), delta)
+    return dataclasses.replace(
+        question,
+        score=largest_relative_error,
+        data=(sizes.astype(float), float(within)),
+        sensitivity=2 / within,
+        whole=1.0,
+        fixed_time=_within(np.maximum(sizes, within)),
+    )
+
+
+def vector_mean(rows: ArrayLike, row_norm: float, *, delta: float = DELTA) -> Question:
+    """Return the question for the mean of vectors, whose error is the l2 norm of the error.
+
+    Args:
+        rows: vectors, shape (rows, dimension). Longer ones are scaled down to `row_norm`.
+        row_norm: largest l2 norm of a row. It must not come from the data.
+        delta: as for `mean`.
+
+    Raises:
+        ValueError: `rows` is not a table of finite numbers, or `row_norm` is not positive.
+    """
+    table = np.asarray(rows, float)
+    ok = table.ndim == 2 and table.size > 0 and np.isfinite(table).all()
+    check(ok, "rows", rows, "finite numbers of shape (rows, dimension)")
+    check_positive("row_norm", row_norm)
+    norms = np.linalg.norm(table, axis=1, keepdims=True)
+    value = (table * np.minimum(1.0, row_norm / np.maximum(norms, 1e-300))).mean(axis=0)
+    size, dimension = table.shape
+
+    def at_distance(noise: str, error: float, confidence: float) -> float | None:
+        if noise != "brownian":
+            return None
+        return gaussian_time_at_distance(error, dimension, confidence)
+
+    width = 2 * float(row_norm) / size
+    return Question(
+        name=f"mean of {size:,} vectors of {dimension:,} numbers",
+        mechanisms=_mechanisms(value, width * math.sqrt(dimension), width, delta),
+        score=distance,
+        data=(value,),
+        sensitivity=width,
+        whole=float(np.linalg.norm(value)),
+        fixed_time=at_distance,
+    )
+
+
+def logistic_regression(
+    x: ArrayLike, y: ArrayLike, *, regularisation: float = 0.05, delta: float = DELTA
+) -> Question:
+    """Return the question for a logistic regression, whose error is the excess loss.
+
+    Args:
+        x: features, shape (rows, dimension), rows of l2 norm at most 1 (`nrjax.datasets`).
+        y: labels -1 and 1, shape (rows,).
+        regularisation: lambda > 0.
+        delta: as for `mean`.
+
+    Raises:
+        ValueError: as for `nrjax.erm.LogisticProblem.fit`.
+    """
+    return _problem("logistic", LogisticProblem.fit(x, y, regularisation), delta)
+
+
+def linear_regression(
+    x: ArrayLike, y: ArrayLike, *, regularisation: float = 0.05, delta: float = DELTA
+) -> Question:
+    """Return the question for a ridge regression, whose error is the excess loss.
+
+    Arguments and errors are as for `logistic_regression`, but `y` are numbers from -1 to 1.
+    """
+    return _problem("linear", RidgeProblem.fit(x, y, regularisation), delta)
+
+
+def custom(factory: Callable[[float], Mapping[str, Interaction | Case]]) -> Custom:
+    """Return a question whose candidates a function makes; `nrjax.Choice` has an example.
+
+    Args:
+        factory: `factory(error)` returns a dict of interactions by name, the simplest first. Their
+            utility is minus the error. A trial meets the target if it stops with a utility of at
+            least the threshold of its rule. For another goal, as private tests need, it returns a
+            `nrjax.Case(trial=interaction, goal=-error)`.
+
+    Raises:
+        ValueError: `factory` is not a function.
+    """
+    check(callable(factory), "factory", factory, "a function of the error")
+    return Custom(factory=factory)
+
+
+def _within(tolerances: np.ndarray) -> Callable[[str, float, float], float | None]:
+    """Return `Question.fixed_time` for an error of 1 that permits these errors of coordinates."""
+
+    def fixed_time(noise: str, error: float, confidence: float) -> float | None:
+        return time_within(noise, error * tolerances, confidence)
+
+    return fixed_time
+
+
+def _clipped(x: ArrayLike, bounds: Any) -> tuple[np.ndarray, float]:
+    """Return numbers clipped to the bounds, and the width of the bounds."""
+    numbers = np.asarray(x, float)
+    ok = numbers.ndim == 1 and numbers.size > 0 and np.isfinite(numbers).all()
+    check(ok, "x", x, "a vector of finite numbers, at least one")
+    ok = isinstance(bounds, (tuple, list)) and len(bounds) == 2 and bounds[0] < bounds[1]
+    check(ok, "bounds", bounds, "(low, high) with low < high, for example (0.0, 100.0)")
+    low, high = map(float, bounds)
+    return np.clip(numbers, low, high), high - low
+
+
+def _mechanisms(value: Any, l1: float, l2: float, delta: float) -> dict[str, Mechanism]:
+    return {
+        "laplace": laplace(value, Sensitivity(l1, "l1")),
+        "brownian": brownian(value, Sensitivity(l2, "l2"), delta),
+    }
+
+
+def _numbers(name: str, value: float, sensitivity: float, delta: float) -> Question:
+    """Return the question for one real number of a given sensitivity."""
+    return Question(
+        name=name,
+        mechanisms=_mechanisms(value, sensitivity, sensitivity, delta),
+        score=largest_error,
+        data=(value,),
+        sensitivity=sensitivity,
+        whole=abs(value),
+        fixed_time=_within(np.ones(1)),
+    )
+
+
+def _counts(name: str, sizes: np.ndarray, l1: float, l2: float, delta: float) -> Question:
+    """Return the question for counts, each of which changes by at most 1."""
+    value = sizes.astype(float)
+    discrete = {"discrete laplace": discrete_laplace(value, Sensitivity(l1, "l1"))}
+    return Question(
+        name=name,
+        mechanisms=discrete | _mechanisms(value, l1, l2, delta),
+        score=largest_error,
+        data=(value,),
+        sensitivity=1.0,
+        whole=float(value.max()),
+        fixed_time=_within(np.ones(value.size)),
+    )
+
+
+def _problem(kind: str, problem: Any, delta: float) -> Question:
+    """Return the question for a private regression."""
+    return Question(
+        name=f"{kind} regression on {problem.rows:,} rows of {problem.dimension:,} features",
+        mechanisms={"laplace": problem.laplace(), "brownian": problem.brownian(delta)},
+        best=-problem.optimum_loss,
+        whole=problem.optimum_loss,
+    )

@@ -1,0 +1,192 @@
+"""`nrjax.choose`: closed forms, constraint, sections, advice, folders, and errors."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+import nrjax
+from nrjax import questions
+from nrjax.choice import choosing, racing
+from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE
+from nrjax.choice.closed_forms import gaussian_time_at_distance, time_within
+
+X = np.random.default_rng(0).uniform(0, 100, 1000)
+QUESTION = questions.mean(X, (0, 100))
+LEVELS = (0.1, 10.0, 500)
+
+
+def laplace_only(error, levels=LEVELS):
+    """Return one Laplace candidate, on few levels."""
+    score, mechanism = questions.largest_error, nrjax.laplace(3.0, sensitivity=1.0)
+    return {"laplace": mechanism.until(score, at_least=-error, data=(3.0,), levels=levels)}
+
+
+@pytest.fixture(scope="module")
+def choice():
+    """A choice without private tests, which take longer to compile than the rest."""
+    question = dataclasses.replace(QUESTION, sensitivity=None)
+    return nrjax.choose(question, 0.5, 0.9, trials=512, progress=False)
+
+
+def test_every_candidate_is_shown_and_ranked_within_its_section(choice):
+    names = {row.name for row in choice.table}
+    assert len(names) == 10
+    assert set(choice.results) == names
+    assert all(name in str(choice) for name in names)
+    for section in {row.section for row in choice.table}:
+        rows = [row for row in choice.table if row.section == section]
+        verdicts = [row.verdict for row in rows]
+        assert verdicts.count("best") == (0 if section.startswith((FIXED, ORACLE)) else 1)
+        assert len({row.notion == "hockey-stick" for row in rows}) == 1
+        assert section in str(choice)
+    assert "a pure epsilon is never exceeded" in str(choice)
+
+
+def test_one_value_under_laplace_noise_has_a_closed_form(choice):
+    """The error of a release is exponential, so that one at `0.1 log(10)/0.5` meets it in 90 %."""
+    fixed = next(row for row in choice.table if row.name == "laplace-once")
+    assert fixed.median == pytest.approx(0.1 * math.log(10) / 0.5, rel=1e-6)
+    assert fixed.median_interval == (fixed.median, fixed.median)
+    assert fixed.met == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / fixed.trials))
+    assert (choice.best, choice.error, choice.missed) == ("laplace", 0.5, ())
+    assert "take laplace-once, which needs no test" in choice.advice
+
+
+def test_a_stopped_release_is_nearer_than_its_noise_level_says(choice):
+    best = next(row for row in choice.table if row.name == choice.best)
+    assert best.coverage.naive > 0.97
+    assert best.coverage.multiple < 1.96
+    assert f"laplace: {best.coverage}" in str(choice)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "brownian", "discrete laplace"])
+def test_closed_forms_agree_with_samples(noise):
+    tolerances, confidence, size = np.array([2.0, 3.0, 3.0]), 0.9, 200_000
+    time = time_within(noise, tolerances, confidence)
+    rng = np.random.default_rng(1)
+    if noise == "brownian":
+        draws = rng.normal(scale=math.sqrt(time), size=(size, 3))
+    elif noise == "laplace":
+        draws = rng.laplace(scale=time, size=(size, 3))
+    else:
+        p = -math.expm1(-1 / time)
+        draws = rng.geometric(p, (size, 3)) - rng.geometric(p, (size, 3))
+    met = np.mean(np.all(np.abs(draws) <= tolerances, axis=1))
+    assert met == pytest.approx(confidence, abs=4 * math.sqrt(0.09 / size))
+
+
+def test_the_distance_of_gaussian_noise():
+    time = gaussian_time_at_distance(2.0, 1, 0.9)
+    assert math.sqrt(time) == pytest.approx(2.0 / ndtri(0.95))
+
+
+@pytest.mark.parametrize(
+    ("question", "value", "error", "want"),
+    [
+        (questions.sum([1.0, 9.0], (0, 5)), 6.0, "50 %", 3.0),
+        (questions.count([True, False, True]), 2.0, "50%", 1.0),
+        (questions.histogram([0.5, 1.5, 1.6, 7.0], [0, 1, 2]), [1.0, 2.0], "50 %", 1.0),
+        (questions.counts(["a", "b", "a"], within=5), [2.0, 1.0], "3 %", 0.03),
+        (questions.vector_mean([[3.0, 4.0], [0.0, 0.0]], 1.0), [0.3, 0.4], "10 %", 0.05),
+        (QUESTION, X.mean(), "3 %", 0.03 * X.mean()),
+    ],
+)
+def test_values_and_percentages_of_questions(question, value, error, want):
+    for mechanism in question.mechanisms.values():
+        np.testing.assert_allclose(np.asarray(mechanism.value), value, rtol=1e-6)
+    assert question.error(error) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"error": -1.0}, "error must be"),
+        ({"error": "three"}, "error must be a positive number, or a percentage"),
+        ({"question": questions.count([0, 0]), "error": "3 %"}, "error must be .* answer of 0"),
+        ({"confidence": 1.0}, "confidence must be in"),
+        ({"level": 0.0}, "level must be in"),
+        ({"prior": (2.0, 1.0)}, "prior must be epsilons"),
+        ({"trials": 10}, "trials must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"question": 3.0}, "question must be one of nrjax.questions"),
+        ({"question": questions.custom(lambda error: {})}, "factory.* must be a dict"),
+    ],
+)
+def test_errors(arguments, message):
+    given = {"question": QUESTION, "error": 0.5, "confidence": 0.9} | arguments
+    with pytest.raises(ValueError, match=message):
+        nrjax.choose(**given)
+
+
+def test_an_error_that_cannot_be_reached_says_what_can():
+    choice = nrjax.choose(questions.custom(laplace_only), 1e-4, trials=256, progress=False)
+    assert choice.best is None
+    assert choice.missed == ("laplace",)
+    assert "No candidate meets the error in 90% of runs. laplace comes closest" in choice.advice
+    reached = float(choice.advice.split("an error of ")[1].split()[0])
+    # Nearly all trials end with noise of scale 1/10.
+    assert reached == pytest.approx(0.1 * math.log(10), rel=0.3)
+
+
+@pytest.mark.parametrize("fault", [None, "not afresh"])
+def test_the_winner_is_estimated_by_new_trials(fault, monkeypatch):
+    if fault is not None:
+        monkeypatch.setattr(choosing, "_AFRESH", 0)
+    choice = nrjax.choose(questions.custom(laplace_only), 0.5, trials=256, progress=False)
+    raced = choice.results.distribution("laplace").order_statistic(128)[0]
+    assert (choice.table[0].median == raced) == (fault == "not afresh")
+
+
+@pytest.mark.long
+def test_a_folder_is_resumed_and_extended(tmp_path, monkeypatch):
+    def run(**options):
+        question = questions.custom(laplace_only)
+        return nrjax.choose(question, 0.5, trials=256, progress=False, **options)
+
+    first = run(folder=tmp_path / "choice")
+    assert first.table == run().table
+    assert "standard deviations of the noise cover" in (tmp_path / "choice/report.md").read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(racing, "FIRST_ROUND", 512)
+        more = nrjax.choose(
+            questions.custom(laplace_only),
+            0.5,
+            trials=512,
+            folder=tmp_path / "choice",
+            progress=False,
+        )
+    assert more.results.trials == 512
+    again = run(folder=tmp_path / "choice")
+    assert again.table == first.table  # the first trials of the folder
+    assert again.results.trials == 512
+
+
+def test_the_figure_shows_every_candidate_that_meets_the_target(choice):
+    figure = choice.plot()
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == [row.name for row in choice.table if row.verdict != "missed"]
+    assert figure.axes[0].get_xlabel().startswith("ex-post")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("question", "error", "known"),
+    [
+        (QUESTION, "1 %", "laplace-once"),
+        (questions.count(np.arange(1000) < 300), 20, "discrete-laplace-once"),
+        (questions.histogram(X, np.linspace(0, 100, 9)), "10 %", "discrete-laplace-once"),
+        (questions.counts(X.astype(int) // 10, 100), "10 %", "discrete-laplace-once"),
+        (questions.vector_mean(np.eye(64).repeat(16, axis=0), 1.0), 0.05, "brownian-once"),
+    ],
+)
+def test_every_question_finds_a_candidate_that_meets_its_target(question, error, known):
+    choice = nrjax.choose(question, error, trials=512, progress=False)
+    rows = {row.name: row for row in choice.table}
+    assert choice.best is not None
+    assert sum(row.section == PRIVATE for row in choice.table) >= 4
+    assert rows[choice.best].met_interval[1] >= 0.9
+    assert rows[known].section.startswith(FIXED)
+    assert abs(rows[known].met - 0.9) < 4 * math.sqrt(0.09 / rows[known].trials)
