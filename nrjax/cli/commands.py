@@ -1,4 +1,4 @@
-"""The commands `run`, `design`, `audit`, `resume`, `plot`, `summary` and `data` of `nrjax`."""
+"""The commands of `nrjax`: run, choose, design, audit, resume, plot, summary and data."""
 
 import dataclasses
 import itertools
@@ -22,6 +22,7 @@ from nrjax import datasets
 from nrjax._validation import check
 from nrjax.cli import loading, printing
 from nrjax.cli.auditing import Audit
+from nrjax.cli.choosing import Choose
 from nrjax.cli.designing import Design
 from nrjax.cli.options import Cluster, Output, checked, unchecked
 from nrjax.papers import OWN_TABLE, STUDIES
@@ -137,6 +138,7 @@ def _run_help() -> None:
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "run": _run_help,
+    "choose": Choose,
     "design": Design,
     "audit": Audit,
     "resume": _Resume,

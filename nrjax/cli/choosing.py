@@ -1,0 +1,127 @@
+"""The command `nrjax choose`: what an accuracy costs, and by which mechanism."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+
+from nrjax import datasets, questions
+from nrjax._validation import check
+from nrjax.choice.choosing import choose
+from nrjax.datasets._files import extra
+from nrjax.papers._settings import parsed_bounds
+
+_REGRESSIONS = {
+    "logistic": questions.logistic_regression,
+    "ridge": questions.linear_regression,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choose:
+    """Find the mechanism that answers a question with an error you can accept at the least cost.
+
+    For example:
+
+        nrjax choose logistic --error '3 %'
+        nrjax choose mean --data pay.csv --column pay --bounds pay=0:200000 --error 500
+
+    The choice looks at the data. For a real release, choose on public or synthetic data.
+    """
+
+    question: tyro.conf.Positional[
+        Literal["mean", "sum", "count", "histogram", "counts", "logistic", "ridge"]
+    ]
+    """Question: a number or a histogram of one column, counts of its values within a relative error
+    (`counts`), or a regression."""
+    error: str
+    """Largest error, in the question's unit (of a regression: the excess loss), or a percentage
+    such as '3 %'."""
+    confidence: float = 0.9
+    """Least probability with which the error must be met."""
+    data: str = "flights"
+    """Data set for a regression, or a CSV file with a header."""
+    column: str | None = None
+    """Column of the question, or target of a regression on a file."""
+    bounds: tuple[str, ...] = ()
+    """Bounds COLUMN=LOW:HIGH, chosen without looking at the data; see `nrjax run regression`."""
+    bins: tuple[float, ...] = ()
+    """Rising edges of the bins of a histogram."""
+    within: float = 100.0
+    """Count below which the errors of `counts` are relative to this number."""
+    regularisation: float = 0.05
+    """Factor lambda of the l2 penalty of a regression."""
+    prior: tuple[float, float] | None = None
+    """Epsilons between which you expect trials to stop, to which boundaries are tuned."""
+    trials: int | None = None
+    """Largest number of trials of a candidate; by default 16,384."""
+    seed: int = 0
+    """Seed of all randomness."""
+    out: Path | None = None
+    """Folder for the trials of all candidates, and choice.png; by default nothing is written."""
+
+    def __call__(self) -> None:
+        """Print the choice, and write its folder and figure."""
+        choice = choose(
+            self._question(),
+            _number(self.error),
+            self.confidence,
+            prior=self.prior,
+            trials=self.trials,
+            seed=self.seed,
+            folder=self.out,
+        )
+        print(choice)
+        if self.out is not None:
+            choice.plot().savefig(self.out / "choice.png")
+
+    def _question(self) -> questions.Question:
+        """Return the question about the data."""
+        if self.question in _REGRESSIONS:
+            x, y = _regression(self.question, self.data, self.column, self.bounds)
+            return _REGRESSIONS[self.question](x, y, regularisation=self.regularisation)
+        values = _column(self.data, self.column)
+        if self.question == "counts":
+            return questions.counts(values.astype(str), self.within)
+        if self.question == "count":
+            return questions.count(values)
+        if self.question == "histogram":
+            return questions.histogram(values, np.asarray(self.bins))
+        limits: Any = parsed_bounds(self.bounds)
+        ok = isinstance(limits, dict) and set(limits) == {self.column}
+        hint = f"For example --bounds {self.column}=0:100."
+        check(ok, "bounds", self.bounds, f"the bounds of {self.column!r}", hint)
+        make = questions.mean if self.question == "mean" else questions.sum
+        return make(values, limits[self.column])
+
+
+def _number(error: str) -> float | str:
+    """Return an error as a number if it is one, else as text."""
+    try:
+        return float(error)
+    except ValueError:
+        return error
+
+
+def _regression(
+    task: Any, data: str, target: str | None, bounds: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features and the target of a data set or a file."""
+    if Path(data).suffix:
+        table = datasets.from_file(data, target, bounds=parsed_bounds(bounds), task=task)
+    else:
+        table = datasets.load(data, task)
+    return table.x, table.y
+
+
+def _column(data: str, column: str | None) -> np.ndarray:
+    """Return a column of a CSV file."""
+    ok = Path(data).suffix.lower() == ".csv"
+    check(ok, "data", data, "the path of a CSV file", "For example --data my.csv.")
+    table = extra("pandas").read_csv(data)
+    hint = "For example --column pay."
+    check(column in table.columns, "column", column, f"one of {list(table.columns)}", hint)
+    return table[column].to_numpy()

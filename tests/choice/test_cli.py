@@ -1,0 +1,54 @@
+"""The command `nrjax choose`: questions from a file, and mistakes."""
+
+import pytest
+
+from nrjax.cli import main
+from nrjax.cli.choosing import Choose
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "pay.csv"
+    path.write_text("pay,team,late\n100,a,1\n250,b,0\n300,a,0\n90,b,1\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "name"),
+    [
+        ("mean", {"column": "pay", "bounds": ("pay=0:400",)}, "mean of 4 values"),
+        ("sum", {"column": "pay", "bounds": ("pay=0:400",)}, "sum of 4 values"),
+        ("count", {"column": "late"}, "count of 4 rows"),
+        ("counts", {"column": "team"}, "counts of 2 groups"),
+        ("histogram", {"column": "pay", "bins": (0.0, 200.0, 400.0)}, "histogram of 2 bins"),
+    ],
+)
+def test_questions_about_a_column(table, question, options, name):
+    command = Choose(question, error="3 %", data=table, **options)
+    assert command._question().name == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mean", "--error", "1"], "data must be the path of a CSV file"),
+        (["mean", "--error", "1", "--data", "TABLE"], "column must be one of"),
+        (["mean", "--error", "1", "--data", "TABLE", "--column", "pay"], "bounds must be"),
+        (["count", "--error", "x", "--data", "TABLE", "--column", "late"], "error must be"),
+    ],
+)
+def test_mistakes(table, capsys, arguments, message):
+    given = [table if each == "TABLE" else each for each in arguments]
+    assert main(["choose", *given]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_choice_is_printed_and_written(table, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ["--column", "late", "--error", "2", "--trials", "256", "--out", str(out)]
+    main(["choose", "count", "--data", table, *options])
+    printed = capsys.readouterr().out
+    assert "count of 4 rows: error at most 2 in 90% of runs" in printed
+    assert "discrete-laplace-once" in printed
+    assert (out / "choice.png").stat().st_size > 10_000
