@@ -70,8 +70,7 @@ class Question:
                 percent = math.nan
             ok = error.endswith("%") and percent > 0
             check(ok, "error", error, "a positive number, or a percentage such as '3 %'")
-            hint = "Write the error as a number in the unit of the question."
-            check(self.whole > 0, "error", error, "a number, for an answer of 0", hint)
+            check(self.whole > 0, "error", error, "a number in the unit of an answer of 0")
             return percent / 100 * self.whole
         check_positive("error", error)
         return float(error)
@@ -168,8 +167,7 @@ def histogram(values: ArrayLike, bins: ArrayLike, *, delta: float = DELTA) -> Qu
     ok = edges.ndim == 1 and edges.size > 1 and np.all(np.diff(edges) > 0)
     check(ok, "bins", bins, "rising edges, at least two")
     counts = np.histogram(values, edges)[0]
-    name = f"histogram of {counts.size:,} bins"
-    return _counts(name, counts, 2, math.sqrt(2), delta)
+    return _counts(f"histogram of {counts.size:,} bins", counts, 2, math.sqrt(2), delta)
 
 
 def counts(
@@ -246,6 +244,8 @@ def logistic_regression(
     x: ArrayLike, y: ArrayLike, *, regularisation: float = 0.05, delta: float = DELTA
 ) -> Question:
     """Return the question for a logistic regression, whose error is the excess loss.
+
+    An error of 3 % is 3 % of the loss of the optimum.
 
     Args:
         x: features, shape (rows, dimension), rows of l2 norm at most 1 (`nrjax.datasets`).

@@ -117,6 +117,7 @@ _REMARKS = (
     "Epsilons of different sections are not ranked against each other: they do not state the same.",
     "A choice by the private data is itself a release that depends on them. For a real release, "
     "choose on public or synthetic data of the same size.",
+    "The target is taken as public, although a percentage or an excess loss depends on the data.",
     "Not compared: mechanisms tuned to the data, other regularisation, several rows per person.",
 )
 

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 import nrjax
 from nrjax import questions
 from nrjax.choice import choosing, racing
-from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE
+from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, Plan, candidates
 from nrjax.choice.closed_forms import gaussian_time_at_distance, time_within
 
 X = np.random.default_rng(0).uniform(0, 100, 1000)
@@ -190,3 +190,18 @@ def test_every_question_finds_a_candidate_that_meets_its_target(question, error,
     assert rows[choice.best].met_interval[1] >= 0.9
     assert rows[known].section.startswith(FIXED)
     assert abs(rows[known].met - 0.9) < 4 * math.sqrt(0.09 / rows[known].trials)
+
+
+@pytest.mark.long
+def test_a_prior_designs_boundaries_that_cost_less_where_it_expects_stops():
+    flat, known = (candidates(QUESTION, Plan(0.5, 0.9, prior)) for prior in (None, (0.1, 0.3)))
+    assert set(known) - set(flat) == {"brownian-designed"}
+    times = np.asarray(flat["brownian"].interaction.schedule.times, float)
+    costs = np.asarray(flat["brownian"].interaction.guarantee.epsilon(times))
+    likely = times[(costs > 0.1) & (costs < 0.3)]
+
+    def cost(listed, name):
+        epsilon = listed[f"brownian-{name}"].interaction.guarantee.epsilon(likely)
+        return float(np.mean(np.log(np.asarray(epsilon))))
+
+    assert cost(known, "designed") < cost(known, "renyi-mixture") < cost(flat, "renyi-mixture")
