@@ -117,9 +117,7 @@ def race(
                 if verdict is Verdict.DEARER:
                     entries[dropped].verdict = verdict
         verdicts = _judge(entries, limits)
-        settled = Verdict.UNDECIDED not in verdicts.values()
-        settled &= all(entries[name].reached is not None for name in verdicts)
-        if settled or count >= limits.trials:
+        if Verdict.UNDECIDED not in verdicts.values() or count >= limits.trials:
             break
         count = min(2 * count, limits.trials)
     good = [n for n in names if verdicts.get(n) in (Verdict.BEST, Verdict.EQUAL)]
@@ -134,16 +132,18 @@ def _open(entries: Mapping[str, Entry]) -> list[str]:
 
 
 def _judge(entries: Mapping[str, Entry], limits: Limits) -> dict[str, Verdict]:
-    """Return the verdicts of the open candidates against the one with the smallest median.
+    """Return the verdicts of the open candidates against the leader.
 
-    A candidate is more expensive if, in more than half of the trials, it costs more than the
-    leader by more than the indifference zone. It is practically equal if each costs at most that
-    much more than the other in more than half of the trials.
+    The leader has the smallest median among the candidates that are known to meet the target. A
+    candidate is more expensive if, in more than half of the trials, it costs more than the leader
+    by more than the indifference zone. It is practically equal if it is known to meet the target,
+    and each costs at most that much more than the other in more than half of the trials.
     """
     active = [name for name in _open(entries) if entries[name].epsilon.size]
-    if not active:
-        return {}
-    leader, zone = min(active, key=lambda name: entries[name].median), 1 + limits.indifference
+    sure = [name for name in active if entries[name].reached]
+    if not sure:
+        return dict.fromkeys(active, Verdict.UNDECIDED)
+    leader, zone = min(sure, key=lambda name: entries[name].median), 1 + limits.indifference
     # Each candidate is compared with every other, which may lead, in two ways.
     needed = math.log(2 * max(len(entries) * (len(entries) - 1), 1) / limits.alpha)
     verdicts = {leader: Verdict.BEST}
@@ -160,5 +160,6 @@ def _judge(entries: Mapping[str, Entry], limits: Limits) -> dict[str, Verdict]:
         if anytime.log_wealth(dearer, common - dearer) >= needed:
             verdicts[name] = Verdict.DEARER
         else:
-            verdicts[name] = Verdict.EQUAL if equal >= needed else Verdict.UNDECIDED
+            known = name in sure and equal >= needed
+            verdicts[name] = Verdict.EQUAL if known else Verdict.UNDECIDED
     return verdicts

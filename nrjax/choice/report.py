@@ -155,7 +155,8 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         confidence: least probability with which the error is met.
     """
     if best is None:
-        return f"No candidate meets the error in {confidence:.0%} of runs. {reachable}"
+        known = "is known to meet" if any(r.verdict == Verdict.UNDECIDED for r in rows) else "meets"
+        return f"No candidate {known} the error in {confidence:.0%} of runs. {reachable}"
     is_private = best.section.startswith(PRIVATE)
     case = "Take" if is_private else "If the score of a release is public, take"
     costs = (

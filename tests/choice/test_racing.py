@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nrjax.choice import anytime
+from nrjax.choice import anytime, racing
 from nrjax.choice.racing import FIRST_ROUND, Limits, Verdict, race
 
 LIMITS = Limits(confidence=0.9, level=0.95, indifference=0.02, trials=16_384)
@@ -122,6 +122,21 @@ def test_a_missed_candidate_would_win_without_the_constraint(fault, monkeypatch)
         monkeypatch.setattr(anytime, "interval", lambda *_: (1.0, 1.0))
     best = [n for n, e in race(names, draw, LIMITS, names.index).items() if e.verdict == "best"]
     assert best == (["c0"] if fault is None else ["c1"])
+
+
+@pytest.mark.parametrize("fault", [None, "any candidate may lead"])
+def test_a_candidate_that_may_miss_drops_no_other(fault, monkeypatch):
+    """The cheapest candidate misses narrowly, which only many trials show."""
+    if fault is not None:
+        decided = racing.Entry.add
+
+        def add(self, *arguments):
+            decided(self, *arguments)
+            self.reached = self.reached is not False
+
+        monkeypatch.setattr(racing.Entry, "add", add)
+    found = verdicts([1.0, 0.5], [1.0, 0.87])
+    assert (found == [Verdict.BEST, Verdict.MISSED]) == (fault is None)
 
 
 def test_quick_candidates_run_first():
