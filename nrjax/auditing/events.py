@@ -74,7 +74,7 @@ def compare(
     if advantage > 0:  # as the distance of both bounds is twice that of one tail
         ratio_needed = 2 * math.sqrt(-2 * math.log(alpha)) / advantage
         needed = math.ceil(first[1].size * max(1.5, ratio_needed) ** 2)
-    smallest = -math.log(alpha / 2) / size
+    smallest = min(1.0, -math.log(alpha / 2) / size)
     return Event(epsilon, low - factor * many, high - factor * few, needed, swapped, smallest)
 
 

@@ -101,7 +101,7 @@ def rule_pair(rule, epsilon=1e-3, first=UP, second=DOWN):
 
 
 class Rounds(nrjax.Pytree):
-    """Two rounds of noise reduction under a sum of epsilons; `early` charges the look before."""
+    """Two rounds of noise reduction, of which `early` charges the look before the last."""
 
     early: bool = nrjax.static()
 
@@ -149,7 +149,7 @@ def variant(number, first, second):
 
 
 class Key(nrjax.Pytree):
-    """A key with one user, shown if its noisy count reaches 8; delta is P(noise > 7)."""
+    """A key with one user, shown if its noisy count is above 8, with delta P(noise > 7)."""
 
     count: Any
     exact: bool = nrjax.static(default=True)
@@ -241,7 +241,7 @@ class Coarse(nrjax.Laplace):
 
 
 class Retuned(nrjax.Guarantee):
-    """A boundary that is tuned again at each time; `factory` makes one for a time."""
+    """A boundary, or a Rényi order (`hockey`), that is chosen again at each time."""
 
     hockey: bool = nrjax.static(default=False)
     noise = "gaussian"
