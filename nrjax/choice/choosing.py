@@ -76,8 +76,8 @@ def choose(
         indifference: relative difference of epsilons that does not matter.
         trials: largest number of trials per candidate, at least 256; 16,384 by default.
         seed: seed of all randomness, from 0 to 2^32 - 1.
-        folder: folder for trials, as `nrjax.Study.run` writes it. A second call resumes or extends
-            it. In a folder all candidates have equally many trials, so that the race saves none.
+        folder: folder for trials, as `nrjax.Study.run` writes it. A second call reads or extends
+            it. In a folder all candidates have as many trials as the longest race.
         progress: whether to print progress.
 
     Raises:
@@ -121,9 +121,13 @@ class _Runs:
         self._seed, self._folder, self._progress = seed, folder, progress
         self._first: dict[str, Mapping[str, np.ndarray]] = {}
         self._outcomes: dict[str, Outcome] = {}
-        self._stored: Results | None = None
+        self._most = 0
         cases = {name: Case(trial=c.interaction, goal=c.goal) for name, c in self.listed.items()}
         self._study = Study(f"choice: {question.name}", cases, quantities=RELEASE_ERROR)
+        self._options: Any = {"seed": seed, "progress": progress}
+        self._stored = None
+        if folder is not None and (Path(folder) / RESULTS).is_dir():
+            self._stored = self._study.run(folder, **self._options)
 
     def sections(self) -> dict[str, list[str]]:
         """Return the names of candidates that may be ranked against each other, by section."""
@@ -140,15 +144,15 @@ class _Runs:
         return float(np.mean(steps)) * np.size(self.listed[name].interaction.value.number)
 
     def draw(self, name: str, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Run trials of a candidate, as `nrjax.choice.racing.Draw` describes."""
+        """Run trials of a candidate, as `nrjax.choice.racing.Draw` describes, or read them."""
         names = ("stopped", "utility", "epsilon", "stopping_epsilon", "step")
-        if self._folder is None:
+        self._most = max(self._most, first + count)
+        if self._stored is not None and self._stored.trials >= first + count:
+            arrays = {n: self._stored.values(name, n)[first : first + count] for n in names}
+        else:
             outcome = self._simulate(name, first, count)
             self._outcomes.setdefault(name, outcome)
             arrays = {field: np.asarray(getattr(outcome, field)) for field in names}
-        else:
-            results = self._in_folder(first + count)
-            arrays = {n: results.values(name, n)[first : first + count] for n in names}
         self._first.setdefault(name, arrays)
         met = arrays["stopped"] & (arrays["utility"] >= self.listed[name].goal)
         return np.asarray(arrays["stopping_epsilon"], np.float64), met
@@ -159,15 +163,6 @@ class _Runs:
             print(f"{name}: {count:,} trials", file=sys.stderr)
         program = outcomes(self.listed[name].interaction, _CHUNK)
         return Outcome(**program.run_all(study_key(self._seed), count, first))
-
-    def _in_folder(self, trials: int) -> Results:
-        """Return the results of the folder, extended to a number of trials."""
-        options: Any = {"seed": self._seed, "progress": self._progress}
-        if self._stored is None and (Path(self._folder) / RESULTS).is_dir():
-            self._stored = self._study.run(self._folder, **options)
-        if self._stored is None or self._stored.trials < trials:
-            self._stored = self._study.run(self._folder, trials=trials, **options)
-        return self._stored
 
     def afresh(self, name: str, count: int) -> tuple[np.ndarray, np.ndarray, Coverage | None]:
         """Return epsilons of new trials, whether each met the target, and the coverage."""
@@ -191,8 +186,11 @@ class _Runs:
 
     def results(self) -> Outcomes | Results:
         """Return the trials of all candidates: those of the first round, or of the folder."""
-        if self._stored is not None:
-            return self._stored
+        if self._folder is not None:
+            # All candidates get the trials of the longest race, so that they can be compared.
+            more = self._stored is None or self._stored.trials < self._most
+            trials = self._most if more else None
+            return self._study.run(self._folder, trials=trials, **self._options)
         first = {
             name: jax.tree.map(lambda leaf: np.asarray(leaf)[:FIRST_ROUND], outcome)
             for name, outcome in self._outcomes.items()
