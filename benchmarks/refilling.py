@@ -1,13 +1,14 @@
-"""Claim: refilling lanes whose trial has stopped pays where stop steps vary much.
+"""Claim: work for running trials only pays where stop steps vary much.
 
 The Laplace mechanism in four cases. Two have a long tail, in which a trial may take ten times as
 many steps as most: logistic regression on flights with the settings of Whitehouse 2022 and its
 reduced test, by bounds as in the study, and by all rows. For comparison there are the public
-threshold, whose slowest trial takes twice the mean, and a scalar. On one device, refilled lanes are
-compared with:
+threshold, whose slowest trial takes twice the mean, and a scalar. With bounds, lanes are refilled
+when their trials have stopped. Without bounds, running trials are gathered into tiles. On one
+device both are compared with:
 
-* as many lanes, in batches that wait for their slowest trial;
-* a lane per trial, without refilling;
+* as many trials, in batches that wait for their slowest trial;
+* with bounds, a lane per trial, without refilling;
 * `jax.vmap` of `nrjax.run_until`, in which every lane also does the work of the slowest (without
   bounds, since a `vmap` evaluates the utility anyway).
 
@@ -32,7 +33,7 @@ from benchmarks.rows import Row
 from nrjax.erm.output_utility import OutputUtility
 from nrjax.keys import trial_key
 from nrjax.papers import whitehouse2022
-from nrjax.simulation import montecarlo
+from nrjax.simulation import blocks, montecarlo
 
 _STOPS = ("step", "epsilon")
 
@@ -108,11 +109,14 @@ def ways_of(case):
         program = montecarlo.outcomes(trial, chunk, _STOPS, batching)
         return lambda: program.run_all(key, trials)["step"]
 
-    ways = {
-        f"{lanes} lanes, refilled": ours(lanes, trials),
-        f"batches of {lanes}": ours(lanes, lanes),
-        f"{every} lanes": ours(every, trials),
-    }
+    if montecarlo.outcomes(trial, 1, _STOPS).work is blocks.run:
+        ways = {f"tiles of {tile}": ours(tile, trials), f"batches of {tile}": ours(tile, tile)}
+    else:
+        ways = {
+            f"{lanes} lanes, refilled": ours(lanes, trials),
+            f"batches of {lanes}": ours(lanes, lanes),
+            f"{every} lanes": ours(every, trials),
+        }
     if case.vmap:
         one_step = jax.vmap(
             lambda i: nrjax.run_until(trial_key(key, i), nrjax.Interaction(**case.parts)).step

@@ -35,8 +35,6 @@ custom parts get JAX's own keys.
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _DERIVED = np.uint32(2**31)
-_VECTOR = 8
-"""Number of hashes that a CPU computes in one vector. Rows are padded to a multiple of it."""
 
 
 def unrolled(key: Array) -> Array:
@@ -122,28 +120,38 @@ def _fold_in(key: Array, data: Array | int) -> Array:
     return jnp.stack(_hash(key, jnp.zeros_like(low), low))
 
 
-def words(key: Array, size: int, bits: int) -> tuple[Array, Array]:
+def words(key: Any, size: int, bits: int) -> tuple[Array, Array]:
     """Return two arrays of 32- or 64-bit random words from raw data of `placed` keys.
 
-    Keys have shape (..., 3), and each array has shape (..., size).
+    `key` has the three words of the keys, of shape (...), and each array has shape (size, ...).
     """
-    columns = [key[..., i, None] for i in range(3)]
-    low = jax.lax.broadcasted_iota(jnp.uint32, (*key.shape[:-1], size), key.ndim - 1)
+    low = jax.lax.broadcasted_iota(jnp.uint32, (size, *key[2].shape), 0)
 
     def hashed(low: Array) -> tuple[Array, Array]:
-        return _hash(columns, jnp.broadcast_to(columns[2], low.shape), low)
+        return _hash(key, jnp.broadcast_to(key[2], low.shape), low)
 
     if bits == 32:
         return hashed(low)
     return _long(*hashed(2 * low)), _long(*hashed(2 * low + np.uint32(1)))
 
 
+def in_own_kernel(key: Array, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return `function(*arguments)`, computed by a separate kernel. Use it on CPUs only.
+
+    XLA would otherwise compute it again in each kernel that needs it. A branch that is always taken
+    makes XLA use a separate kernel. It is taken for every raw `key`, which XLA cannot infer.
+    """
+    form = jax.eval_shape(function, *arguments)
+    taken = (key.reshape(-1)[0] | np.uint32(1)) != 0
+    blank = jax.tree.map(jnp.zeros_like, form)
+    return jax.lax.cond(taken, function, lambda *_: blank, *arguments)
+
+
 def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bits: int) -> Array:
     """Apply an elementwise function to pairs of random words, with one hash per pair.
 
     On CPUs XLA would compute each hash twice, once for each of the two floats. Instead a separate
-    kernel writes both floats to memory together, as one complex number. A branch that is always
-    taken makes XLA use a separate kernel.
+    kernel writes both floats to memory together, as one complex number.
 
     Args:
         function: takes two words and returns two floats of as many bits. Each new function object
@@ -166,27 +174,26 @@ def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bit
 
 @functools.cache
 def _paired(function: Callable[[Array, Array], Any], pairs: int, bits: int) -> Any:
-    padded = pairs if pairs < _VECTOR else -(-pairs // _VECTOR) * _VECTOR
+    def complexes(*key: Array, size: int = pairs) -> Array:
+        return jax.lax.complex(*function(*words(key, size, bits)))
 
-    def complexes(key: Array, number: int) -> Array:
-        return jax.lax.complex(*function(*words(key, number, bits)))
+    def on_cpu(key: Array) -> Array:
+        columns = [key[..., i].reshape(-1) for i in range(3)]
+        # Vectors of the CPU hold up to 8 hashes. If pairs are few, they run along the batch.
+        if pairs < 64:
+            numbers = in_own_kernel(key, complexes, *columns).T
+        else:
+            along = jax.vmap(functools.partial(complexes, size=-(-pairs // 8) * 8))
+            numbers = in_own_kernel(key, along, *columns)[:, :pairs]
+        return numbers.reshape(*key.shape[:-1], pairs)
 
-    def in_own_kernel(key: Array) -> Array:
-        """Return a complex number per pair of words, for any batch of keys."""
-
-        def never(key: Array) -> Array:
-            return jnp.zeros((*key.shape[:-1], padded), f"complex{2 * bits}")
-
-        # True for every key, which XLA cannot infer.
-        taken = (key.reshape(-1)[0] | np.uint32(1)) != 0
-        numbers = jax.lax.cond(taken, lambda key: complexes(key, padded), never, key)
-        return numbers[..., :pairs]
+    def elsewhere(key: Array) -> Array:
+        return jnp.moveaxis(complexes(*jnp.moveaxis(key, -1, 0)), 0, -1)
 
     @custom_vmap
     def paired(key: Array) -> Array:
-        return jax.lax.platform_dependent(
-            key, cpu=in_own_kernel, default=lambda key: complexes(key, pairs)
-        )
+        """Return a complex number per pair of words, for any batch of keys."""
+        return jax.lax.platform_dependent(key, cpu=on_cpu, default=elsewhere)
 
     # One branch for the whole batch: with a branch per lane, both sides would be computed.
     paired.def_vmap(lambda _size, _batched, key: (paired(key), True))

@@ -22,6 +22,7 @@ from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.outcome import Outcome, Status
+from nrjax.types import Utility
 
 
 class TrialState(NamedTuple):
@@ -117,8 +118,12 @@ def start(trial: Interaction, key: Array) -> TrialState:
 @cached_trace
 def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     """Return the hypothesis made from the release of a step, and the hypothesis's utility."""
-    utility = trial.utility.at(step)
-    hypothesis = utility.hypothesis(release_of(trial, process))
+    return assess_release(trial, trial.utility.at(step), release_of(trial, process))
+
+
+def assess_release(trial: Interaction, utility: Utility, release: Array) -> tuple[Any, Array]:
+    """Return the hypothesis made from a release, and the hypothesis's utility."""
+    hypothesis = utility.hypothesis(release)
     return hypothesis, exact_float(utility.evaluate(hypothesis), trial.dtype)
 
 
@@ -134,7 +139,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     rule, stop = trial.rule.step(query, state.rule, epsilon, utility)
     schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
     time = jnp.asarray(time, state.time.dtype)
-    done = done | (state.step + 1 >= trial.steps)
+    done = done | (state.step + 1 >= jnp.minimum(trial.steps, trial.schedule.max_steps))
     status = jnp.where(done, Status.EXHAUSTED, time_status(time, state.time))
     status = jnp.where(stop, Status.STOPPED, status)
     failure = jnp.asarray(trial.rule.status(rule), jnp.int32)

@@ -30,18 +30,18 @@ class Batching:
         Batching(tile=16, lanes=64, chunk=None, inner_steps=None, devices=None)
 
     Attributes:
-        tile: number of trials whose utilities are evaluated together, a power of two. A matrix
-            product can round differently in batches of another size. The default is 8 to 64 for a
-            data set of usual size and 4096 for a scalar. It is at most 16 if bounds replace most
-            utilities, holds at most about 256 MiB of whole paths, and divides `lanes`.
-        lanes: number of trials that run at a time on a device, a multiple of `tile`. The default is
-            four tiles (at least 128 trials if bounds replace utilities), at most 4096 trials and
+        tile: number of trials whose utilities are evaluated together, a power of two. A sum or a
+            matrix product can round differently in batches of another size. The default is 8 to 64
+            for a data set of usual size and, on a CPU, 2048 for a scalar. It is at most 16 if
+            bounds replace most utilities, and holds at most about 256 MiB of whole paths.
+        lanes: number of trials that run at a time on a device if bounds replace utilities, a
+            multiple of `tile`. The default is four tiles, at least 128 and at most 4096 trials, and
             about 2 MiB of trial states.
         chunk: number of trials whose outcomes stay on the devices before they are moved to the
-            host. By default as many as fit into 256 MiB, at most 65,536.
-        inner_steps: number of steps between two checks for lanes that have ended. By default 8 on a
-            CPU and 16 elsewhere. If a check costs as much as c steps and trials take S steps, about
-            sqrt(2 c S) is best.
+            host. By default as many as fit into 256 MiB, at most 262,144.
+        inner_steps: number of steps between two checks for trials that have ended. By default 8 on
+            a CPU and 16 elsewhere, and fewer if a utility has much data and no bounds. If a check
+            costs as much as c steps and trials take S steps, about sqrt(2 c S) is best.
         devices: a sequence of JAX devices; by default all local devices.
 
     Raises:
@@ -76,12 +76,22 @@ class Batching:
         """Return the devices that share the trials."""
         return tuple(jax.local_devices() if self.devices is None else self.devices)
 
-    def resolve_inner_steps(self) -> int:
-        """Return the number of steps between two checks, which depends on the kind of device."""
+    @property
+    def _on_cpu(self) -> bool:
+        return self.resolve_devices()[0].platform == "cpu"
+
+    def resolve_inner_steps(self, trials: Trials) -> int:
+        """Return the number of steps between two checks."""
         if self.inner_steps is not None:
             return self.inner_steps
         # On a GPU a check costs kernel launches, even for few lanes, so it is made less often.
-        return 8 if self.resolve_devices()[0].platform == "cpu" else 16
+        most = 8 if self._on_cpu else 16
+        _, trial = first_member(trials)
+        if trial._uses_bounds:
+            return most
+        # The utility is evaluated until the next check, also for trials that have ended.
+        data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility.at(jnp.int32(0))))
+        return power_of_two(2**10 // max(data, 1), 1, most)
 
     def resolve(
         self, trials: Trials, length: int | None = None, *, bounded: bool = False
@@ -96,8 +106,8 @@ class Batching:
             bounded: whether bounds replace utilities in whole paths.
         """
         tile, lanes = self.tile, self.lanes
-        varied, trial = _first_member(trials)
-        state = (varied, jax.eval_shape(engine.start, trial, abstract_key()))
+        varied, trial = first_member(trials)
+        state = (varied, _forms.eval_shape(trial, abstract_key())[0])
         # All lanes are rewound together, also ended ones: few lanes if that is expensive.
         most = power_of_two(2**21 // bytes_of(state), 1, 4096)
         # If bounds replace most utilities, few are left to be evaluated together.
@@ -112,6 +122,11 @@ class Batching:
             tile = min(power_of_two(2**24 // max(data, 1), 8, 4096), largest)
             tile = min(tile, 16) if spared else tile
             tile = min(tile, path_tile)
+            if length is None and not trial._uses_bounds and self._on_cpu:
+                # The states of a tile, and its noise at several steps, should fit into the cache.
+                tile = min(
+                    tile, power_of_two(2**11 // max(math.prod(trial.process.shape), 1), 256, 2048)
+                )
             if lanes is not None:  # a divisor of the lanes
                 tile = min(tile, lanes & -lanes)
         if lanes is None:
@@ -123,12 +138,17 @@ class Batching:
         """Return the number of trials whose outcomes stay on the devices at a time."""
         if self.chunk is not None:
             return self.chunk
-        _, trial = _first_member(trials)
-        outcome = jax.eval_shape(
-            lambda key: engine.finish(trial, engine.start(trial, key)), abstract_key()
-        )
-        most = min(2**28 // bytes_of(outcome), 65_536)
-        return power_of_two(most // math.prod(as_family(trials).axes), 1, 65_536)
+        _, trial = first_member(trials)
+        _, outcome = _forms.eval_shape(trial, abstract_key())
+        most = min(2**28 // bytes_of(outcome), 2**18)
+        return power_of_two(most // math.prod(as_family(trials).axes), 1, 2**18)
+
+
+@jax.jit  # traced once per kind of trial, and never compiled
+def _forms(trial: Interaction, key: Any) -> tuple[Any, Any]:
+    """Return the first state and the outcome of a trial, to read their shapes."""
+    state = engine.start(trial, key)
+    return state, engine.finish(trial, state)
 
 
 def check_batching(batching: Any) -> Batching:
@@ -150,7 +170,7 @@ def bytes_of(tree: Any) -> int:
     return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
 
 
-def _first_member(trials: Trials) -> tuple[Any, Interaction]:
+def first_member(trials: Trials) -> tuple[Any, Interaction]:
     """Return the varied leaves and the interaction of the first point, to read their shapes."""
     family = as_family(trials)
     varied = family.select(np.int32(0))  # pyright: ignore[reportArgumentType]

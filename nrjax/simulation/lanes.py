@@ -1,9 +1,9 @@
-"""The loop of one device: a fixed number of lanes, refilled with the next trials.
+"""The loop of one device for utilities with bounds: lanes, refilled with the next trials.
 
 A lane holds one trial at a time. Lanes take a few masked steps together. When the trial of a lane
-has ended, its outcome is written and the lane gets the next trial. Releases are assessed in tiles
-of a fixed number of trials, because the last bits of a matrix product depend on the batch size. (In
-a batch of a power of two they do not depend on the place.)
+has ended, its outcome is written and the lane gets the next trial. Releases that bounds do not
+decide are assessed in tiles of a fixed number of trials, because the last bits of a matrix product
+depend on the batch size. (In a batch of a power of two they do not depend on the place.)
 """
 
 import math
@@ -90,6 +90,10 @@ class DeviceShare(NamedTuple):
     def rows(self) -> int:
         """The number of rows of the results, one per trial and point."""
         return self.options.capacity * self.points
+
+    def member(self, number: Array) -> Interaction:
+        """Return the interaction of the share's trial `number`."""
+        return self.family.member(self.family.select(number % self.points))
 
     def start(self, number: Array) -> tuple[Any, TrialState]:
         """Return the varied leaves and the first state of the share's trial `number`."""
@@ -197,17 +201,10 @@ class _Assessed(NamedTuple):
 def _assess(share: DeviceShare, carry: Lanes, needs_exact: Array) -> _Assessed:
     """Assess the running lanes that bounds do not decide, and the lanes in `needs_exact`.
 
-    If the utility has bounds, such lanes are few. They wait until there are enough for a batch,
-    unless no other lane can make progress.
+    Such lanes are few. They wait until there are enough for a batch, unless no other lane can make
+    progress.
     """
     tile, running, state = share.options.tile, carry.running, carry.state
-    if not share.family.member(share.family.select(jnp.int32(0)))._uses_bounds:
-        if share.lanes == tile:
-            new = share.vmap(engine.assess, carry.varied, state.step, state.process)
-        else:
-            new = _assess_wanted(share, carry, running)
-        hypothesis, utility = new
-        return _Assessed(hypothesis, utility, jnp.zeros_like(running), running)
     decided, stand_in = share.vmap(decide_from_bounds, carry.varied, state)
     decided &= running
     wanted = (running & ~decided) | needs_exact
@@ -240,8 +237,6 @@ def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialSt
         needs_exact: Array,
     ) -> TrialState:
         utility = assessed.utility
-        if not trial._uses_bounds:
-            return engine.judge(trial, state, assessed.hypothesis, utility)
         # Any status but RUNNING makes `engine.judge` leave the lane as it is.
         held = state._replace(status=jnp.where(deferred, Status.EXHAUSTED, state.status))
         new = engine.judge(trial, held, assessed.hypothesis, utility)

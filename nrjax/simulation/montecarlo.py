@@ -14,8 +14,8 @@ from nrjax._validation import check, check_integer
 from nrjax.interaction import Interaction
 from nrjax.outcome import Outcome
 from nrjax.path import Path
-from nrjax.simulation import lanes, once, resolved, tiles
-from nrjax.simulation.batching import Batching, check_batching, power_of_two
+from nrjax.simulation import blocks, lanes, resolved, tiles
+from nrjax.simulation.batching import Batching, check_batching, first_member, power_of_two
 from nrjax.simulation.families import Trials, as_family
 from nrjax.simulation.program import Program, share
 from nrjax.simulation.resolved import Resolved
@@ -65,7 +65,7 @@ def _program(
     # A power of two, rounded up to whole tiles, so that similar sizes share a program.
     most, tile = share(chunk, len(devices)), options.tile
     capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
-    points = math.prod(as_family(trial).axes) if work in (lanes.run, once.run) else 1
+    points = math.prod(as_family(trial).axes) if work in (blocks.run, lanes.run) else 1
     expected = f"at most {_MAX_ROWS} results on a device: chunk, rounded up, times points"
     check(capacity * points <= _MAX_ROWS, "chunk", chunk, expected)
     fields = None if fields is None else tuple(fields)
@@ -98,9 +98,12 @@ def outcomes(
     """
     batching = check_batching(batching)
     tile, width = batching.resolve(trial)
-    options, work = Options(tile, fields, derived, width), once.run
-    if not once.applies(trial, options):
-        options, work = options._replace(inner_steps=batching.resolve_inner_steps()), lanes.run
+    options = Options(tile, fields, derived, width, batching.resolve_inner_steps(trial))
+    _, first = first_member(trial)
+    if first._uses_bounds and (first.schedule.max_steps > 1 or not options.exact):
+        work = lanes.run
+    else:
+        options, work = options._replace(lanes=tile), blocks.run
     return _program(trial, work, chunk, batching, options, Outcome._fields)
 
 

@@ -158,9 +158,8 @@ class Program:
         """Return the results of all devices on the host, where device i ran `counts[i]` trials."""
 
         def rows(leaf: Any) -> np.ndarray:
-            capacity = leaf.shape[0] // counts.size
-            used = [np.arange(count) + device * capacity for device, count in enumerate(counts)]
-            return np.asarray(leaf)[np.concatenate(used)]
+            parts = np.split(np.asarray(leaf), counts.size)
+            return np.concatenate([part[:count] for part, count in zip(parts, counts, strict=True)])
 
         return jax.tree.map(rows, results)
 

@@ -1,6 +1,6 @@
 """The loop of one device over trials of equal length: whole paths and custom trials.
 
-Trials that stop at different steps are run by `lanes`.
+Trials that stop at different steps are run by `blocks` and `lanes`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Options(NamedTuple):
         fields: names of the fields of an outcome, a path or a custom result; None keeps all.
         derived: further results by name.
         lanes: number of trials that run at a time; 0 if it is one tile.
-        inner_steps: number of steps between two checks for lanes that have ended.
+        inner_steps: number of steps between two checks for trials that have ended.
         length: number of steps of whole paths.
         capacity: rows of results per device; rows without a trial stay blank.
     """

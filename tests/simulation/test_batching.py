@@ -1,6 +1,7 @@
 """Tile, lanes and chunk, and NumPy arguments of `simulate`."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import chex
 import jax
@@ -13,6 +14,16 @@ from nrjax.simulation import montecarlo
 from nrjax.types import overrides
 from tests.problems import Ceiled, Distance, interaction, small_logistic
 from tests.simulation.test_montecarlo import KEY, ONE, logistic_parts, simulate
+
+USUAL = 2048 if jax.default_backend() == "cpu" else 4096
+"""The default tile of a number."""
+
+
+class Uncertain(nrjax.PublicThreshold):
+    """A rule whose state depends on the utility, so that bounds replace no utility."""
+
+    def step(self, key, state, epsilon, utility):
+        return state + (utility > 0), utility >= self.threshold
 
 
 def test_raw_keys_and_integers_of_numpy_are_accepted():
@@ -44,8 +55,8 @@ def test_a_sequence_is_batched_like_its_elements(bounds):
 
 def test_large_releases_are_batched_in_bounded_memory():
     small = interaction()
-    assert nrjax.Batching().resolve(small) == (4096, 4096)
-    assert nrjax.Batching().resolve_chunk(small) == 65_536
+    assert nrjax.Batching().resolve(small) == (USUAL, 4096)
+    assert nrjax.Batching().resolve_chunk(small) == 2**18
     zeros = np.zeros(1_000_000)
     large = interaction(value=zeros, process=nrjax.Brownian(zeros.shape), utility=Distance(zeros))
     levels = 100_000
@@ -62,17 +73,23 @@ def test_large_releases_are_batched_in_bounded_memory():
 def test_lanes_set_the_tile():
     """The largest power of two that divides them, unless the usual tile is smaller."""
     trial = interaction()
-    for lanes, tile in ((1, 1), (2, 2), (12, 4), (8192, 4096)):
+    for lanes, tile in ((1, 1), (2, 2), (12, 4), (8192, USUAL)):
         assert nrjax.Batching(lanes=lanes).resolve(trial) == (tile, lanes)
     few = nrjax.simulate(KEY, trial, trials=4, batching=nrjax.Batching(lanes=1, devices=ONE))
     np.testing.assert_array_equal(few.step, simulate(trial, 4).step)
 
 
-def test_inner_steps_depend_on_the_platform():
-    assert nrjax.Batching().resolve_inner_steps() == {"cpu": 8}.get(jax.default_backend(), 16)
+def test_inner_steps_depend_on_the_platform_and_the_data():
+    trial = interaction()
     for platform, steps in (("cpu", 8), ("gpu", 16), ("tpu", 16)):
         device = SimpleNamespace(platform=platform)
-        assert nrjax.Batching(devices=[device]).resolve_inner_steps() == steps
-        assert nrjax.Batching(inner_steps=5, devices=[device]).resolve_inner_steps() == 5
-    program = montecarlo.outcomes(interaction(), 8, batching=nrjax.Batching(devices=ONE))
-    assert program.options.inner_steps == nrjax.Batching(devices=ONE).resolve_inner_steps()
+        assert nrjax.Batching(devices=[device]).resolve_inner_steps(trial) == steps
+        assert nrjax.Batching(inner_steps=5, devices=[device]).resolve_inner_steps(trial) == 5
+        for bounds, several in ((True, steps), (False, 1)):
+            rule = nrjax.PublicThreshold(0.0) if bounds else Uncertain(0.0)
+            parts: dict[str, Any] = logistic_parts() | {"rule": rule}
+            learned = nrjax.Interaction(**parts)
+            assert learned._uses_bounds == bounds
+            assert nrjax.Batching(devices=[device]).resolve_inner_steps(learned) == several
+    program = montecarlo.outcomes(trial, 8, batching=nrjax.Batching(devices=ONE))
+    assert program.options.inner_steps == nrjax.Batching(devices=ONE).resolve_inner_steps(trial)

@@ -1,0 +1,333 @@
+"""The loop of one device over trials that take their steps together.
+
+All running trials are at the same step. Numbers that do not depend on the trial, such as the time
+of a step and its cost, are computed once for all trials. All other numbers are computed for a tile
+of trials at a time. After each block of steps, the trials that have ended are left out.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.core import ClosedJaxpr, Literal
+
+from nrjax import engine
+from nrjax._threefry import in_own_kernel
+from nrjax.engine import TrialState
+from nrjax.keys import is_custom, is_key
+from nrjax.outcome import Status
+from nrjax.simulation.families import Trials
+from nrjax.simulation.lanes import DeviceShare, share_of
+from nrjax.simulation.tiles import Options, run_batches
+from nrjax.types import Utility, overrides
+
+_BETWEEN = ("noise", "query", "step", "time", "process", "schedule", "rule", "epsilon")
+"""Fields of a running trial's state that its next step needs."""
+
+_RECORD = ("time", "process", "hypothesis", "utility", "epsilon", "status")
+"""Fields of an ended trial's state. In a record the status is a code: see `_take`."""
+
+_SHARED, _FIXED, _OWN = range(3)
+"""Kinds of leaves: equal in all trials, fixed in each trial, different at each step of a trial."""
+
+_CODES = 16
+"""Number of codes per step, at least the number of statuses."""
+
+
+def _only(state: TrialState, names: tuple[str, ...]) -> TrialState:
+    """Return a state in which all other fields are None."""
+    return state._replace(**{name: None for name in state._fields if name not in names})
+
+
+def _start(share: DeviceShare, number: Array) -> tuple[TrialState, Array]:
+    """Return the state of a new trial, and a code: 0, or below 0 if the trial failed."""
+    state = share.start(number)[1]
+    code = jnp.where(state.status == Status.RUNNING, 0, state.status - _CODES)
+    # A trial that failed also needs a valid time: its tile may hold running trials.
+    state = state._replace(step=jnp.int32(0), time=state.next_time)
+    return _only(state, _BETWEEN), code.astype(jnp.int32)
+
+
+def _take(share: DeviceShare, number: Array, state: TrialState) -> tuple[TrialState, TrialState]:
+    """Take a step of a running trial.
+
+    Returns:
+        The next state, and the record of the trial if it ends at this step. The record's status is
+        0 if the trial does not end, else `_CODES * step + status`.
+    """
+    trial = share.member(number)
+    utility = trial.utility.at(state.step)
+    make = partial(engine.release_of, trial)
+    if math.prod(trial.process.shape) > 1:  # XLA:CPU reduces computed entries slowly
+        own = partial(in_own_kernel, jax.random.key_data(share.key), make)
+        release = jax.lax.platform_dependent(state.process, cpu=own, default=make)
+    else:
+        release = make(state.process)
+    hypothesis, value = engine.assess_release(trial, utility, release)
+    running = {"status": jnp.int32(Status.RUNNING)}
+    state = state._replace(next_time=state.time, hypothesis=hypothesis, utility=value, **running)
+    judged = engine.judge(trial, state, hypothesis, value)
+    # Trials that have ended take the other steps of their block too, at a valid time.
+    valid = engine.time_status(judged.next_time, state.time) == Status.RUNNING
+    time = jnp.where(valid, judged.next_time, state.time)
+    following = engine.advance(trial, judged._replace(next_time=time, **running))
+    following = following._replace(step=state.step + 1, time=time)
+    status = jnp.where(judged.status == Status.RUNNING, following.status, judged.status)
+    code = jnp.where(status == Status.RUNNING, 0, _CODES * state.step + status)
+    if not overrides(utility, Utility, "hypothesis"):
+        hypothesis = None  # it is the release
+    record = judged._replace(hypothesis=hypothesis, status=code.astype(jnp.int32))
+    return _only(following, _BETWEEN), _only(record, _RECORD)
+
+
+def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, Any]:
+    """Return the selected results of a trial that has ended."""
+    varied, first = share.start(number)
+    trial, code = share.family.member(varied), record.status
+    step, status = code // _CODES, code % _CODES
+    if record.hypothesis is None:
+        record = record._replace(hypothesis=engine.release_of(trial, record.process))
+    blank = {name: getattr(first, name) for name in ("time", "hypothesis", "utility", "epsilon")}
+    found = {name: getattr(record, name) for name in blank}
+    found = jax.tree.map(lambda new, old: jnp.where(step < 0, old, new), found, blank)
+    ended = first._replace(step=step, process=record.process, status=status, **found)
+    return share.finish(varied, ended)
+
+
+def _depends(program: ClosedJaxpr, flags: list[bool]) -> list[bool]:
+    """Return whether each output of a traced function may depend on the flagged inputs."""
+    marked = {var for var, flag in zip(program.jaxpr.invars, flags, strict=True) if flag}
+
+    def is_marked(var: Any) -> bool:
+        return not isinstance(var, Literal) and var in marked
+
+    for equation in program.jaxpr.eqns:
+        if any(map(is_marked, equation.invars)):
+            marked.update(equation.outvars)
+            if equation.effects:  # it may write to mutable arrays
+                marked.update(var for var in equation.invars if not isinstance(var, Literal))
+    return [is_marked(var) for var in program.jaxpr.outvars]
+
+
+class _Layout(NamedTuple):
+    """The structure of a state or a record, and the kind of each leaf."""
+
+    structure: Any
+    kinds: list[int]
+
+    def split(self, state: Any) -> tuple[list[Array], ...]:
+        """Return the leaves of each kind."""
+        leaves = list(zip(self.kinds, jax.tree.leaves(state), strict=True))
+        return tuple([leaf for kind, leaf in leaves if kind == wanted] for wanted in range(3))
+
+    def join(self, *leaves: list[Array]) -> Any:
+        """Return the state, or the record, with the given leaves of each kind."""
+        rest = list(map(iter, leaves))
+        return jax.tree.unflatten(self.structure, [next(rest[kind]) for kind in self.kinds])
+
+
+def _layouts(share: DeviceShare) -> tuple[_Layout, _Layout]:
+    """Return the layouts of the states and of the records."""
+    trace = partial(jax.make_jaxpr, return_shape=True)
+    first, (state, _) = trace(partial(_start, share))(jnp.int32(0))
+    program, forms = trace(partial(_take, share))(jnp.int32(0), state)
+    inputs, outputs = program.jaxpr.invars[1:], program.jaxpr.outvars
+    size = len(inputs)
+    own = _depends(first, [True])[:size] + [False] * (len(outputs) - size)
+    # XLA may reorder the products of a custom process if the time is the same in all lanes.
+    time = [leaf is state.time for leaf in jax.tree.leaves(state)].index(True)
+    own[time] |= is_custom(share.member(jnp.int32(0)).process)
+    before = None
+    while own != before:
+        before, after = own, _depends(program, [True, *own[:size]])
+        own = [a or b for a, b in zip(before, after, strict=True)]
+    kinds = [_OWN if flag else _SHARED for flag in own]
+    for place, (old, new) in enumerate(zip(inputs, outputs, strict=False)):
+        kinds[place] = _FIXED if own[place] and old is new else kinds[place]
+    kinds[-1] = _OWN  # the code
+    state, record = map(jax.tree.structure, forms)
+    return _Layout(state, kinds[:size]), _Layout(record, kinds[size:])
+
+
+def _words(leaves: list[Array]) -> list[Any]:
+    """Return leaves with tuples of words in place of keys. Words are faster to move."""
+    return [tuple(jax.random.key_data(leaf)) if is_key(leaf) else leaf for leaf in leaves]
+
+
+def _keys(leaves: list[Any], like: list[Array]) -> list[Array]:
+    """Return leaves, for all lanes, with keys in place of words where `like` has keys."""
+    return [
+        jax.random.wrap_key_data(jnp.stack(leaf, -1), impl=jax.random.key_impl(form))
+        if is_key(form)
+        else leaf
+        for leaf, form in zip(leaves, like, strict=True)
+    ]
+
+
+def _ranks(flags: Array) -> Array:
+    """Return the number of flags that are set, up to and including each flag."""
+    width = math.gcd(16, flags.size)
+    table = flags.reshape(-1, width).astype(jnp.float32)
+    sums = jnp.dot(table, jnp.triu(jnp.ones((width, width))), precision="highest")
+    sums = sums.astype(jnp.int32)  # much faster on CPUs than `jnp.cumsum` of all flags
+    totals = sums[:, -1]
+    return (sums + (jnp.cumsum(totals) - totals)[:, None]).reshape(-1)
+
+
+def _get(tree: Any, place: Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf.at[place].get(mode="promise_in_bounds"), tree)
+
+
+def _put(tree: Any, place: Array, new: Any) -> Any:
+    options = {"mode": "promise_in_bounds", "unique_indices": True}
+    return jax.tree.map(lambda leaf, rows: leaf.at[place].set(rows, **options), tree, new)
+
+
+def _empty(form: Any, rows: int) -> Any:
+    return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), form)
+
+
+def _last_rows(ended: Array, steps: Array) -> Array:
+    """Return each lane's entry of the first step at which it ended, else of the last step."""
+    ended = ended.reshape(*ended.shape, *(1 for _ in steps.shape[2:]))
+    found = steps[-1]
+    for number in reversed(range(len(steps) - 1)):
+        found = jnp.where(ended[number], steps[number], found)
+    return found
+
+
+class _Rows(NamedTuple):
+    """The trials of the share, one row per trial, and a tile of spare rows for unused results.
+
+    Attributes:
+        alive: rows of the running trials, followed by other rows.
+        living: number of running trials.
+        own: leaves of the states of running trials that are `_OWN`.
+        records: leaves of the records of ended trials that are `_OWN`. The last one is the code.
+    """
+
+    alive: Array
+    living: Array
+    own: list[Any]
+    records: list[Array]
+
+
+class _Blocks(NamedTuple):
+    """The functions of a run.
+
+    Attributes:
+        share: share of the device.
+        state: layout of the states.
+        record: layout of the records.
+        form: leaves of the first state that are `_FIXED`, and those that are `_OWN`.
+        block: number of steps of a block.
+        lanes: number of trials of a tile.
+    """
+
+    share: DeviceShare
+    state: _Layout
+    record: _Layout
+    form: list[list[Array]]
+    block: int
+    lanes: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows without the spare rows: whole tiles."""
+        return -(-self.share.rows // self.lanes) * self.lanes
+
+    def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Map a function over lanes, apart from other code, with which it may round otherwise."""
+        return in_own_kernel(jax.random.key_data(self.share.key), jax.vmap(function), *arguments)
+
+    def begin(self, number: Array) -> tuple[Any, Any, Array]:
+        """Return the leaves of a new trial that are `_FIXED` and `_OWN`, and its code."""
+        state, code = _start(self.share, number)
+        return *map(_words, self.state.split(state)[1:]), code
+
+    def take(self, number: Array, *leaves: list[Array]) -> tuple[list[Array], list[Array]]:
+        """Return the `_OWN` leaves of a trial's next state and record."""
+        state, record = _take(self.share, number, self.state.join(*leaves))
+        return self.state.split(state)[_OWN], self.record.split(record)[_OWN]
+
+    def take_shared(self, shared: list[Array], _: Any = None) -> tuple[list[Array], Any]:
+        """Return the next shared leaves, the current ones, and those of the record."""
+        state, record = _take(self.share, jnp.int32(0), self.state.join(shared, *self.form))
+        return self.state.split(state)[_SHARED], (shared, self.record.split(record)[_SHARED])
+
+    def take_tile(self, rows: _Rows, fixed: Any, path: Any, turn: Array, left: _Rows) -> _Rows:
+        """Take a block of steps of a tile of running trials, and add survivors to `left`."""
+        first, lane = turn * self.lanes, jnp.arange(self.lanes, dtype=jnp.int32)
+        spare = self.rows + lane
+        row = jax.lax.dynamic_slice_in_dim(rows.alive, first, self.lanes)
+        valid = first + lane < rows.living
+        fixed, own = map(_keys, _get((fixed, left.own), row), self.form)
+
+        def step(own: list[Array], shared: list[Array]) -> tuple[list[Array], list[Array]]:
+            return jax.vmap(self.take, (0, None, 0, 0))(row, shared, fixed, own)
+
+        own, steps = jax.lax.scan(step, own, path)
+        records = [_last_rows(steps[-1] != 0, leaf) for leaf in steps]
+        running = valid & (records[-1] == 0)
+        ranks = _ranks(running)
+        place = jnp.where(running, left.living + ranks - 1, spare)
+        return _Rows(
+            alive=_put(left.alive, place, row),
+            living=left.living + ranks[-1],
+            own=_put(left.own, jnp.where(valid, row, spare), _words(own)),
+            records=_put(left.records, jnp.where(valid & ~running, row, spare), records),
+        )
+
+    def take_block(self, fixed: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Take a block of steps of all running trials."""
+        first, rows, shared, table = carry
+        shared, (path, ends) = jax.lax.scan(self.take_shared, shared, length=self.block)
+        insert = partial(jax.lax.dynamic_update_slice_in_dim, start_index=first, axis=0)
+        turns = (rows.living + (self.lanes - 1)) // self.lanes
+        tile = partial(self.take_tile, rows, fixed, path)
+        rows = jax.lax.fori_loop(0, turns, tile, rows._replace(living=jnp.int32(0)))
+        return first + self.block, rows, shared, jax.tree.map(insert, table, ends)
+
+    def run(self, shared: list[Array]) -> dict[str, Any]:
+        """Run all trials, and return their results."""
+        size, rows = self.share.size, self.rows + self.lanes
+        number = jnp.arange(rows, dtype=jnp.int32)
+        steps = self.share.member(number[0]).schedule.max_steps
+        table = _empty(jax.eval_shape(self.take_shared, shared)[1][1], steps + self.block)
+        fixed, own, code = run_batches(partial(self.apart, self.begin), size, self.lanes, rows)
+        records = jax.eval_shape(self.take, number[0], shared, *self.form)[1]
+        running = (number < size) & (code == 0)
+        ranks = _ranks(running)
+        place = jnp.where(running, ranks - 1, rows)
+        first = _Rows(
+            alive=number.at[place].set(number, mode="drop"),
+            living=ranks[-1],
+            own=own,
+            records=[*_empty(records[:-1], rows), code],
+        )
+        carry = jnp.int32(0), first, shared, table
+        _, ended, _, table = jax.lax.while_loop(
+            lambda carry: carry[1].living > 0, partial(self.take_block, fixed), carry
+        )
+
+        def finish(number: Array) -> Any:
+            own = _get(ended.records, number.astype(jnp.int32))
+            common = _get(table, jnp.maximum(own[-1] // _CODES, 0))
+            record = self.record.join(common, [], own)
+            return self.apart(partial(_finish, self.share), number.astype(jnp.int32), record)
+
+        results = run_batches(finish, size, self.lanes, self.rows)
+        return jax.tree.map(lambda leaf: leaf[: self.share.rows], results)
+
+
+def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
+    """Run trials `first` to `first + count` on one device, and return their outcomes."""
+    share = share_of(trials, key, first, count, options)
+    layouts = _layouts(share)
+    shared, *form = layouts[0].split(_start(share, jnp.int32(0))[0])
+    blocks = _Blocks(share, *layouts, form, options.inner_steps, share.lanes)
+    return share.split_by_point(blocks.run(shared))
