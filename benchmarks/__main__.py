@@ -33,6 +33,7 @@ NAMES = (
     "sweep",
     "billion_trials",
     "leaderboard",
+    "phase",
     "scaling",
 )
 """Modules with a function `rows(quick)`. A new benchmark needs a line here."""
