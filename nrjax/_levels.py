@@ -80,9 +80,13 @@ def settle_for_test(
     `set_up` returns the test for the epsilons of all levels.
     """
     if not isinstance(levels, Schedule):
-        low, high, count = levels
-        test = set_up(np.geomspace(low, high, count))
-        return settle(guarantee, (test.epsilon, high, count - test.first)), test.rule
+        (low, high, count), grid = levels, None
+        if not isinstance(guarantee, MinimaxBoundary):
+            grid: Any = settle(guarantee, levels)[1]
+        if grid is None or concrete_or_none(grid.times) is None:
+            test = set_up(np.geomspace(low, high, count))
+            return settle(guarantee, (test.epsilon, high, count - test.first)), test.rule
+        levels = grid  # a boundary at fixed times may cost less than asked for
     guarantee, schedule = settle(guarantee, levels)
     check(guarantee is not None, "guarantee", None, "given for a private test")
     times = concrete_or_none(getattr(schedule, "times", None))

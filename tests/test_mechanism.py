@@ -194,6 +194,14 @@ def test_a_private_test_leaves_out_the_first_levels_of_any_kind():
             firsts.append(costs.size)
     assert set(firsts) == {firsts[0]}
     assert 1 < firsts[0] < ENDS[-1]
+    # At the levels (0.229, 1.45, 4) this boundary costs 0.234, 0.432 and 0.798 only.
+    times = np.geomspace(1000.0, 10.0, 5)
+    boundary = nrjax.HockeyStickBoundary.design(times, np.ones(5), 1.0, 1e-6)
+    options |= {"at_least": -30.0, "sensitivity": 1.0, "levels": (0.229, 1.45, 4)}
+    trial = nrjax.brownian(TRUTH, 1.0, 1e-6, boundary=boundary).until(worst, **options)
+    costs = trial.guarantee.epsilon(trial.schedule.times)
+    wrong = nrjax.stopping.accuracy.acceptance_probability(22.5, costs, 1.0)
+    assert np.sum(wrong) <= 0.1
     problem = small_logistic()
     target = -1.5 * problem.optimum_loss
     trial = problem.laplace().until(at_least=target, private=True)
