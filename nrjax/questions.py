@@ -15,8 +15,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_positive
-from nrjax.choice.closed_forms import gaussian_time_at_distance, time_within
+from nrjax.choice.closed_forms import gaussian_time_at_distance, times_within
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.interaction import Interaction
 from nrjax.mechanism import Mechanism, brownian, discrete_laplace, laplace
@@ -25,6 +26,7 @@ from nrjax.study.case import Case
 
 DELTA = 1e-6
 """Default probability with which the loss may exceed the stated epsilon of Brownian noise."""
+_ULP = float(np.finfo(float).eps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,14 +126,15 @@ def mean(x: ArrayLike, bounds: tuple[float, float], *, delta: float = DELTA) -> 
     Raises:
         ValueError: `x` is empty or not finite, or the bounds do not rise.
     """
-    x, width = _clipped(x, bounds)
-    return _numbers(f"mean of {x.size:,} values", float(x.mean()), width / x.size, delta)
+    x, width, most = _clipped(x, bounds)
+    name, value = f"mean of {x.size:,} values", math.fsum(x) / x.size
+    return _numbers(name, value, width / x.size, most, delta)
 
 
 def sum(x: ArrayLike, bounds: tuple[float, float], *, delta: float = DELTA) -> Question:
     """Return the question for the sum of numbers. Arguments and errors are as for `mean`."""
-    x, width = _clipped(x, bounds)
-    return _numbers(f"sum of {x.size:,} values", float(x.sum()), width, delta)
+    x, width, most = _clipped(x, bounds)
+    return _numbers(f"sum of {x.size:,} values", math.fsum(x), width, most * x.size, delta)
 
 
 def count(x: ArrayLike, *, delta: float = DELTA) -> Question:
@@ -198,9 +201,9 @@ def counts(
         question,
         score=largest_relative_error,
         data=(sizes.astype(float), float(within)),
-        sensitivity=2 / within,
+        sensitivity=2 / within + 4 * _machine_epsilon(),  # of errors up to 1
         whole=1.0,
-        fixed_time=_within(np.maximum(sizes, within)),
+        fixed_time=times_within(np.maximum(sizes, within)),
     )
 
 
@@ -220,21 +223,21 @@ def vector_mean(rows: ArrayLike, row_norm: float, *, delta: float = DELTA) -> Qu
     check(ok, "rows", rows, "finite numbers of shape (rows, dimension)")
     check_positive("row_norm", row_norm)
     norms = np.linalg.norm(table, axis=1, keepdims=True)
-    value = (table * np.minimum(1.0, row_norm / np.maximum(norms, 1e-300))).mean(axis=0)
+    clipped = (table * np.minimum(1.0, row_norm / np.maximum(norms, 1e-300))).T
+    value = np.ascontiguousarray(clipped).mean(axis=1)  # summed in pairs, which rounds little
     size, dimension = table.shape
 
     def at_distance(noise: str, error: float, confidence: float) -> float | None:
-        if noise != "brownian":
-            return None
-        return gaussian_time_at_distance(error, dimension, confidence)
+        is_normal = noise == "brownian"
+        return gaussian_time_at_distance(error, dimension, confidence) if is_normal else None
 
-    width = 2 * float(row_norm) / size
+    width = float(row_norm) * (2 / size * (1 + (dimension + 8) * _ULP) + 64 * _ULP)
     return Question(
         name=f"mean of {size:,} vectors of {dimension:,} numbers",
         mechanisms=_mechanisms(value, width * math.sqrt(dimension), width, delta),
         score=distance,
         data=(value,),
-        sensitivity=width,
+        sensitivity=width + _machine_epsilon() * float(row_norm),
         whole=float(np.linalg.norm(value)),
         fixed_time=at_distance,
     )
@@ -285,24 +288,20 @@ def custom(factory: Callable[[float], Mapping[str, Interaction | Case]]) -> Cust
     return Custom(factory=factory)
 
 
-def _within(tolerances: np.ndarray) -> Callable[[str, float, float], float | None]:
-    """Return `Question.fixed_time` for an error of 1 that permits these errors of coordinates."""
-
-    def fixed_time(noise: str, error: float, confidence: float) -> float | None:
-        return time_within(noise, error * tolerances, confidence)
-
-    return fixed_time
+def _machine_epsilon() -> float:
+    """Return the machine epsilon of a run, to which the data of a score are rounded."""
+    return float(np.finfo(float_dtype()).eps)
 
 
-def _clipped(x: ArrayLike, bounds: Any) -> tuple[np.ndarray, float]:
-    """Return numbers clipped to the bounds, and the width of the bounds."""
+def _clipped(x: ArrayLike, bounds: Any) -> tuple[np.ndarray, float, float]:
+    """Return numbers clipped to the bounds, the width of the bounds, and the largest number."""
     numbers = np.asarray(x, float)
     ok = numbers.ndim == 1 and numbers.size > 0 and np.isfinite(numbers).all()
     check(ok, "x", x, "a vector of finite numbers, at least one")
     ok = isinstance(bounds, (tuple, list)) and len(bounds) == 2 and bounds[0] < bounds[1]
     check(ok, "bounds", bounds, "(low, high) with low < high, for example (0.0, 100.0)")
     low, high = map(float, bounds)
-    return np.clip(numbers, low, high), high - low
+    return np.clip(numbers, low, high), high - low, max(abs(low), abs(high))
 
 
 def _mechanisms(value: Any, l1: float, l2: float, delta: float) -> dict[str, Mechanism]:
@@ -312,16 +311,17 @@ def _mechanisms(value: Any, l1: float, l2: float, delta: float) -> dict[str, Mec
     }
 
 
-def _numbers(name: str, value: float, sensitivity: float, delta: float) -> Question:
-    """Return the question for one real number of a given sensitivity."""
+def _numbers(name: str, value: float, width: float, most: float, delta: float) -> Question:
+    """Return the question for a real number of this sensitivity before rounding, at most `most`."""
+    sensitivity = width * (1 + 2 * _ULP) + 2 * _ULP * most
     return Question(
         name=name,
         mechanisms=_mechanisms(value, sensitivity, sensitivity, delta),
         score=largest_error,
         data=(value,),
-        sensitivity=sensitivity,
+        sensitivity=sensitivity + _machine_epsilon() * most,
         whole=abs(value),
-        fixed_time=_within(np.ones(1)),
+        fixed_time=times_within(np.ones(1)),
     )
 
 
@@ -336,7 +336,7 @@ def _counts(name: str, sizes: np.ndarray, l1: float, l2: float, delta: float) ->
         data=(value,),
         sensitivity=1.0,
         whole=float(value.max()),
-        fixed_time=_within(np.ones(value.size)),
+        fixed_time=times_within(np.ones(value.size)),
     )
 
 

@@ -1,8 +1,18 @@
 """Noise levels at which one release meets an error with a given probability, in closed form."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+
+def times_within(tolerances: np.ndarray) -> Callable[[str, float, float], float | None]:
+    """Return `Question.fixed_time` for an error of 1 that permits these errors of coordinates."""
+
+    def fixed_time(noise: str, error: float, confidence: float) -> float | None:
+        return time_within(noise, error * tolerances, confidence)
+
+    return fixed_time
 
 
 def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
