@@ -13,7 +13,7 @@ import numpy as np
 
 from nrjax.study.intervals import binomial_interval
 
-_VALUES, _BINS, _THRESHOLDS = 32, 16, 64
+MOST_EDGES, _BINS, _THRESHOLDS = 32, 16, 64
 """Numbers of values that a column may have without bins, of its bins, and of events tried."""
 
 _LARGEST = 300.0
@@ -84,15 +84,15 @@ def _log_ratio(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], 
     The other columns are taken as independent, given the first one.
     """
     both = np.concatenate([first, second])
-    edges = [_edges(column) for column in both.T]
+    edges = [bin_edges(column) for column in both.T]
 
     def bins(table: np.ndarray) -> list[np.ndarray]:
         pairs = zip(edges, table.T, strict=True)
         head, *rest = (np.searchsorted(edge, column, "right") for edge, column in pairs)
-        return [head, *(head * (_VALUES + 1) + column for column in rest)]
+        return [head, *(head * (MOST_EDGES + 1) + column for column in rest)]
 
     def ratios(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        counts = [np.bincount(part, minlength=(_VALUES + 1) ** 2) + 0.5 for part in (one, other)]
+        counts = [np.bincount(part, minlength=(MOST_EDGES + 1) ** 2) + 0.5 for part in (one, other)]
         return np.log(counts[0] / counts[1])
 
     head, *rest = map(ratios, bins(first), bins(second))
@@ -105,10 +105,10 @@ def _log_ratio(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], 
     return score
 
 
-def _edges(column: np.ndarray) -> np.ndarray:
-    """Return the rising edges of at most `_VALUES + 1` bins of a column."""
+def bin_edges(column: np.ndarray) -> np.ndarray:
+    """Return the rising edges of at most `MOST_EDGES + 1` bins of a column."""
     values = np.unique(column)
-    if values.size <= _VALUES:
+    if values.size <= MOST_EDGES:
         return values
     return np.unique(np.quantile(column, np.arange(1, _BINS) / _BINS))
 

@@ -12,7 +12,7 @@ from jax import Array
 from nrjax._validation import check
 from nrjax.auditing import betting
 from nrjax.auditing.report import Audit, Worst
-from nrjax.auditing.tilted import law_bets, log_weights
+from nrjax.auditing.tilted import PlaceBets, law_bets, log_weights
 from nrjax.keys import study_key
 from nrjax.simulation import montecarlo
 
@@ -56,7 +56,7 @@ class Losses:
         self._hockey_stick = hockey_stick
         self._masses = np.exp(np.asarray(trial.log_masses, float))
         self.values, self.excess, self.step = np.empty(0), np.empty(0), np.empty(0, int)
-        self.law = np.zeros(1)
+        self.law, self._places = np.zeros(1), PlaceBets(self._masses.size)
 
     def run(self, key: Array, trials: int, first: int) -> Losses:
         """Add at most `_CHUNK` trials, and return the object."""
@@ -66,7 +66,9 @@ class Losses:
         weights = np.exp(log_weights(densities, self._masses))
         self.values = np.append(self.values, np.where(size > 0, weights * size, 0))
         self.excess, self.step = np.append(self.excess, excess), np.append(self.step, part["step"])
-        self.law = self.law + law_bets(densities, part["tilt"], self._masses)
+        ended: Any = dict(part, densities=densities)
+        bets = law_bets(densities, part["tilt"], self._masses)
+        self.law = self.law + np.append(bets, self._places.bet(ended, self._masses))
         return self
 
     def worst(self, seed: int) -> Worst | None:

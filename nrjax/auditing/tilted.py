@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._validation import concrete_or_none
+from nrjax.auditing.events import MOST_EDGES, bin_edges
 from nrjax.engine import TrialState, advance, assess, judge, start
 from nrjax.interaction import Interaction
 from nrjax.keys import Role, key_for
@@ -39,6 +40,9 @@ _BETWEEN = 4096
 _POWERS = np.array([0.0, 0.25, 0.5, 0.8, 0.95, 1.05, 1.25, 2.0, 4.0])
 """The powers of the likelihood ratios of the alternatives to the stated law of the releases."""
 
+_CAUTION = 4.0
+"""Number of imagined trials, in each bin and tilt, that agree with the stated law."""
+
 _ROUNDING = 8
 """Number of machine epsilons of its terms by which a realised loss may exceed epsilon."""
 
@@ -52,12 +56,15 @@ class Ended(NamedTuple):
         tilt: number of the tilt that was drawn.
         densities: log-density of the releases under each tilt, relative to the tilt drawn; 0 if
             the trial failed.
+        place: last release minus the private value, along v, in units of v; NaN if the trial
+            failed, or is a custom one.
     """
 
     excess: Array
     step: Array
     tilt: Array
     densities: Array
+    place: Array
 
 
 class _Zero(Utility):
@@ -119,7 +126,10 @@ class Tilted(Pytree):
         others = (theta - self.tilts).reshape(-1, *(1 for _ in self.shift.shape)) * self.shift
         losses = jax.vmap(trial.process.privacy_loss, (None, 0))(state.process, others)
         excess, densities = jnp.where(ended, excess, below), jnp.where(ended, -losses, 0)
-        return Ended(excess, state.step, tilt.astype(jnp.int32), densities)
+        # Without the value, whose size would round a small move away.
+        noise = jnp.sum(trial.process.value(state.process) * self.shift)
+        place = jnp.where(ended, theta + noise / jnp.sum(self.shift**2), jnp.nan)
+        return Ended(excess, state.step, tilt.astype(jnp.int32), densities, place)
 
     def _excess(self, state: TrialState, theta: Array) -> Array:
         """Return the realised loss minus epsilon, rounded down."""
@@ -151,7 +161,8 @@ class Reported(Pytree):
         result = self.trial.run(key_for(self.trial, key))
         rounding = 4 * _ROUNDING * float(jnp.finfo(result.epsilon.dtype).eps) * result.epsilon
         excess = result.privacy_loss - result.epsilon - rounding
-        return Ended(excess, jnp.int32(-1), jnp.int32(0), jnp.zeros(1, excess.dtype))
+        nothing = jnp.zeros(1, excess.dtype)
+        return Ended(excess, jnp.int32(-1), jnp.int32(0), nothing, nothing[0] * jnp.nan)
 
 
 def tilted(interaction: Interaction, shift: Any) -> tuple[Tilted, float]:
@@ -217,3 +228,33 @@ def law_bets(densities: np.ndarray, tilt: np.ndarray, masses: np.ndarray) -> np.
         drawn = np.take_along_axis(logs, tilt[:, None], axis=1)[:, 0]
         wealths.append(np.sum(drawn - _log_sum(logs)))
     return np.array(wealths[:-1]) - wealths[-1]
+
+
+class PlaceBets:
+    """A bet that releases tell more about the tilt than their stated law says.
+
+    The releases are put into bins. In each one the odds of a tilt are corrected by how often it was
+    drawn in earlier trials, which is no better than the stated law if the law is right.
+    """
+
+    def __init__(self, tilts: int):
+        self._edges = np.empty(0)
+        self._drawn = np.full((tilts, MOST_EDGES + 1), _CAUTION)
+        self._expected = self._drawn.copy()
+
+    def bet(self, ended: dict[str, np.ndarray], masses: np.ndarray) -> float:
+        """Return the log wealth of the bet on more trials, and learn from them."""
+        known = np.isfinite(ended["place"])
+        place, tilt, densities = (ended[n][known] for n in ("place", "tilt", "densities"))
+        if not place.size:
+            return 0.0
+        logs = np.log(masses) + densities
+        logs -= _log_sum(logs)[:, None]
+        if not self._edges.size:
+            self._edges = bin_edges(place)
+        bins, trials = np.searchsorted(self._edges, place, "right"), np.arange(place.size)
+        corrected = logs + np.log(self._drawn / self._expected)[:, bins].T
+        wealth = np.sum((corrected - logs)[trials, tilt] - _log_sum(corrected))
+        np.add.at(self._drawn, (tilt, bins), 1)
+        np.add.at(self._expected.T, bins, np.exp(logs))
+        return float(wealth)

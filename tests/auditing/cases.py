@@ -232,6 +232,23 @@ class Quiet(nrjax.Brownian):
         return super().move(np.sqrt(0.8) * draw, state, time)
 
 
+class Clipped(nrjax.Brownian):
+    """Brownian noise that is clipped before it is added to the value."""
+
+    def value(self, state):
+        return jnp.clip(super().value(state), -10.0, 10.0)
+
+
+class Silent(nrjax.Laplace):
+    """A fifth of Laplace noise, with a realised loss of 0."""
+
+    def value(self, state):
+        return 0.2 * super().value(state)
+
+    def privacy_loss(self, state, shift):
+        return 0 * jnp.sum(shift) * state.time
+
+
 class Coarse(nrjax.Laplace):
     """Laplace noise of times that are rounded to half precision, in part to less noise."""
 
@@ -283,6 +300,8 @@ FAULTS = {
     "dt for sqrt(dt)": lambda: (brownian(LINE, TimeForRoot(())), FEW),
     "fresh noise": lambda: (brownian(LINE, Fresh(())), FEW),
     "quiet noise": lambda: (brownian(LINE, Quiet(())), FEW),
+    "clipped noise": lambda: (brownian(LINE, Clipped(())), FEW),
+    "silent loss": lambda: (interaction(Silent(()), nrjax.PureGuarantee(1.0), [4.0, 1.0]), FEW),
     "ties": lambda: (
         Key(1.0, exact=False),
         Key(0.0, exact=False),

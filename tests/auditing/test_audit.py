@@ -17,7 +17,7 @@ from tests.auditing.cases import DELTA, FAULTS, HONEST, ONES, ZEROS, brownian, v
 
 pytestmark = pytest.mark.numerical
 SHORT, LONG = 40, 1000
-QUICK = {"minimax", "rounds", "key", "half of delta", "early refund", "sparse vector 5"}
+QUICK = {"minimax", "rounds", "key", "half of delta", "early refund", "silent loss"}
 
 
 def runs(table):
