@@ -38,7 +38,12 @@ def paths(process, order, seed):
 
 
 @pytest.mark.parametrize(
-    ("process", "law"), [(Brownian, gaussian), (Laplace, laplace), (DiscreteLaplace, integers)]
+    ("process", "law"),
+    [
+        (Brownian, gaussian),
+        (Laplace, laplace),
+        pytest.param(DiscreteLaplace, integers, marks=pytest.mark.long),
+    ],
 )
 def test_the_distribution_does_not_depend_on_the_order(process, law):
     for seed, order in enumerate(ORDERS, 2):

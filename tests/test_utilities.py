@@ -173,6 +173,7 @@ class Limited(nrjax.Brownian):
         return jnp.where(state.time > 100, Status.INVALID_TIME, large).astype(jnp.int32)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("start", "failed"), [(100.0, Status.OVERFLOW), (200.0, Status.INVALID_TIME)]
 )

@@ -11,6 +11,7 @@ import nrjax
 from nrjax import Status
 from nrjax import composition as c
 from tests.composition.adversaries import with_budget
+from tests.marks import long_except
 from tests.problems import Distance, scalar
 
 DTYPE = np.dtype(jnp.result_type(float))
@@ -70,7 +71,7 @@ def play(case, budget, factor, key):
     return jax.lax.scan(step, budget.init(), jnp.arange(ROUNDS))[1]
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=long_except(CASES, "gaussian"))
 def rounds(request):
     """Return a case, its rounds, and those of a schedule whose filter is too generous."""
     case = CASES[request.param]

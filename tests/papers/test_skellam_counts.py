@@ -223,6 +223,7 @@ def test_few_trials_show_no_extreme_quantile(finished, monkeypatch):
         assert extreme["interval"][1] is None
 
 
+@pytest.mark.long
 def test_figures_show_losses_and_stated_epsilons(finished):
     own = ("realised_loss", "loss_cdf", "loss_along_path")
     assert set(finished.reporting.figures(finished)) == {*own, *standard(finished)}

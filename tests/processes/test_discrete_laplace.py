@@ -207,6 +207,7 @@ def test_times_whose_tails_words_are_too_coarse_for_are_a_failure(dtype):
         assert process.status(process.rewind(key, first, time)) == status
 
 
+@pytest.mark.long
 def test_zeros_have_no_sign():
     """A release of -0 would reveal a value of -0."""
     process = DiscreteLaplace((4000,))

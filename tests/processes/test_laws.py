@@ -9,6 +9,7 @@ import pytest
 
 from nrjax.processes import Brownian, DiscreteLaplace, Laplace, LaplaceJumps, Skellam
 from nrjax.processes._kernel import random_bits
+from tests.marks import long_except
 from tests.processes import laws
 from tests.processes.laws import FAULTY, SOUND, Altered, draw_paths, fresh, path_p
 
@@ -26,7 +27,7 @@ CASES = {
     "integers": (DiscreteLaplace((2,)), laws.integers),
     "skellam": (Skellam((2,), *RATES), laws.skellam(*RATES)),
 }
-each = pytest.mark.parametrize("name", CASES)
+each = pytest.mark.parametrize("name", long_except(CASES, *(CASES.keys() - {"skellam"})))
 
 
 @functools.cache

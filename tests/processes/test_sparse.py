@@ -99,6 +99,7 @@ def test_planted_faults_are_seen(monkeypatch, fault):
     assert kernel_p(draw_paths(process, FINE, TRIALS, seed=3)[0], FINE) < FAULTY
 
 
+@pytest.mark.long
 def test_outliers_and_lanes_of_all_kinds(dtype):
     """Noise does not depend on the batch."""
     process = Laplace((2, 600))

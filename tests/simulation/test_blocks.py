@@ -15,6 +15,7 @@ from nrjax.outcome import Status
 from nrjax.simulation import blocks, lanes, montecarlo
 from tests.conformance.processes import PROCESSES
 from tests.conformance.rules import RULES
+from tests.marks import long_except
 from tests.problems import Ceiled, Distance, scalar
 from tests.simulation.test_montecarlo import logistic_parts
 
@@ -117,8 +118,8 @@ TABLE = (
     | {case.name: {"process": case.build(()), "guarantee": None} for case in PROCESSES}
     | {case.name: {"rule": case.build(-0.5)} for case in RULES}
 )
-SHORT = ("custom", "vector", "adaptive", "filtered", "statuses", "one step", "AboveThreshold")
-CASES = [pytest.param(name, marks=[] if name in SHORT else pytest.mark.long) for name in TABLE]
+SHORT = ("custom", "vector", "adaptive", "AboveThreshold")
+CASES = long_except(TABLE, *SHORT)
 
 
 def trial_of(name):

@@ -87,6 +87,7 @@ def test_counts_are_those_of_kept_trials(kept):
         assert_counted(tally().run(KEY, TRIALS), {name: x[:-1] for name, x in kept.items()})
 
 
+@pytest.mark.long
 def test_an_accelerator_counts_alike(kept, monkeypatch):
     """Its results stay there: they are counted by `jax.numpy`, here on the CPU."""
     monkeypatch.setattr(counting, "_namespace", lambda platform: jnp)

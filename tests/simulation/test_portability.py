@@ -19,6 +19,7 @@ from nrjax.simulation.families import Family
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.resolved import Resolved
 from tests import problems
+from tests.marks import long_except
 from tests.problems import Distance, small_data
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -93,6 +94,7 @@ SESSIONS = {
     "doubling, gaussian": lambda: release("doubling", nrjax.GaussianFilter(1.0, 1e-6)),
     "laplace, renyi": lambda: release("laplace", nrjax.RenyiFilter(40.0, 1.0, 1e-6)),
 }
+USUAL = "jumps", "reduced", "logistic", "sweep", "paths, resolved", "brownian, unified"
 PROGRAMS = {
     **{name: (montecarlo.outcomes, build) for name, build in TRIALS.items()},
     "paths, bounds": (montecarlo.paths, logistic),
@@ -101,7 +103,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", long_except(PROGRAMS, *USUAL))
 def test_programs(name):
     program, build = PROGRAMS[name]
     assert lowered(program(build(), 8, batching=BATCHING)) == PLATFORMS

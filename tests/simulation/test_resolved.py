@@ -87,6 +87,7 @@ def test_utilities_that_bounds_do_not_resolve_are_evaluated():
         np.testing.assert_array_equal(evaluated["utility"], plain["utility"])
 
 
+@pytest.mark.long
 def test_paths_do_not_depend_on_how_they_are_batched(found):
     for lanes in (4, 48):
         odd = paths(trials=29, first=41, batching=nrjax.Batching(tile=4, lanes=lanes))

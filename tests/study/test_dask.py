@@ -88,6 +88,7 @@ def a_worker(client):
     return next(iter(client.run(os.getpid).values()))
 
 
+@pytest.mark.long
 @posix
 def test_a_killed_worker_costs_its_chunks_only(client, alone, tmp_path):
     def kill():

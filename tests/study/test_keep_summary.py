@@ -211,7 +211,11 @@ class Slow:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "trials", "files"), [(1.0, 40, 10), (1e-6, 40_000, 1)], ids=["slow", "fast"]
+    ("seconds", "trials", "files"),
+    [
+        pytest.param(1.0, 40, 10, id="slow", marks=pytest.mark.long),
+        pytest.param(1e-6, 40_000, 1, id="fast"),
+    ],
 )
 def test_a_kill_costs_seconds_of_work(tmp_path, monkeypatch, seconds, trials, files):
     """Launches and files are cut by seconds, of a slow study too, and a resumed run adds up."""
