@@ -66,6 +66,6 @@ def _switch(holds: Callable[[float], bool], low: float, high: float) -> tuple[fl
     if low == 0 or not holds(low):
         return 0.0, low
     while high > low * 1.0005:
-        middle = math.sqrt(low * high)
+        middle = math.sqrt(low) * math.sqrt(high)  # whose product may be too small for float64
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low, high

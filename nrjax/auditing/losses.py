@@ -28,9 +28,11 @@ _CHUNK = 1024
 _LEAST = 4096
 """Least number of trials for "holds", so that a wrong distribution shows."""
 
+_LEAST_VALUE = 1e-250
+"""Weighted violations below this count as 0, since bets divide by fractions of their mean."""
+
 _LEVELS, _PILOT, _PILOT_FIRST = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 512, 2**31
 """Levels of the stop of a hockey-stick audit, and trials, which no verdict uses, to choose one."""
-
 
 _SHARE = 0.9
 """The fraction of alpha for bets on the audited number. The rest is for its distribution."""
@@ -64,7 +66,8 @@ class Losses:
         excess, densities = (np.asarray(part[name], float) for name in ("excess", "densities"))
         size = -np.expm1(-np.maximum(excess, 0)) if self._hockey_stick else excess > 0
         weights = np.exp(log_weights(densities, self._masses))
-        self.values = np.append(self.values, np.where(size > 0, weights * size, 0))
+        values = np.where(size > 0, weights * size, 0)
+        self.values = np.append(self.values, np.where(values > _LEAST_VALUE, values, 0))
         self.excess, self.step = np.append(self.excess, excess), np.append(self.step, part["step"])
         ended: Any = dict(part, densities=densities)
         bets = law_bets(densities, part["tilt"], self._masses)

@@ -105,6 +105,14 @@ def test_weights_are_unbiased_and_bounded_and_need_all_tilts():
         assert betting.mixed(evidence) > math.log(1e4)
 
 
+@pytest.mark.parametrize("shift", [0.2, 0.16, 0.14, 0.01])
+def test_a_tiny_shift_has_a_tiny_interval(shift):
+    """The weights of violations are 1e-155 and less, down to the smallest float64."""
+    audit = nrjax.audit(HONEST["linear"]()[0], np.asarray(shift))
+    assert audit.verdict == "holds"
+    assert 0 <= audit.interval[0] <= audit.interval[1] < 1e-100
+
+
 @pytest.mark.parametrize("mean", [1e-3, 0.1, 0.5])
 def test_betting_intervals_hold_at_any_time(mean):
     rng, missed, peeked = np.random.default_rng(3), 0, 0
