@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from jax.typing import ArrayLike
 
+from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_positive
 from nrjax.guarantees import GridBoundary, HockeyStickBoundary
 from nrjax.interaction import Interaction
@@ -78,8 +79,7 @@ class FixedRelease:
             return mechanism, Grid.explicit(np.reshape(guarantee.time(epsilon), 1))
         sensitivity, delta = float(guarantee.sensitivity), float(guarantee.delta)
         if self.notion == "probabilistic":
-            levels: Any = {"low": epsilon, "high": epsilon, "levels": 1}
-            one: Any = GridBoundary.minimax_levels(sensitivity=sensitivity, delta=delta, **levels)
+            one = _probabilistic(sensitivity, delta, epsilon)
         else:
             one = HockeyStickBoundary.single(sensitivity, delta, epsilon=epsilon)
         return dataclasses.replace(mechanism, guarantee=one), Grid.explicit(one.times)
@@ -108,3 +108,14 @@ class FixedRelease:
         """
         mechanism, grid = self._settled
         return mechanism.until(score, at_least=at_least, data=data, levels=grid)
+
+
+def _probabilistic(sensitivity: float, delta: float, epsilon: float) -> Any:
+    """Return the boundary of one time that costs at most epsilon, rounding included."""
+    lowered, step = epsilon, float(np.finfo(float_dtype()).eps)
+    while True:
+        levels: Any = {"low": lowered, "high": lowered, "levels": 1}
+        one = GridBoundary.minimax_levels(sensitivity=sensitivity, delta=delta, **levels)
+        if one.epsilon(one.times)[0] <= epsilon:
+            return one
+        lowered, step = lowered * (1 - step), 2 * step

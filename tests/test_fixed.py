@@ -40,6 +40,14 @@ def test_a_probabilistic_release_exceeds_epsilon_with_probability_delta():
     assert fixed.deviation > nrjax.FixedRelease(mechanism, epsilon).deviation
 
 
+@pytest.mark.parametrize("notion", ["hockey-stick", "probabilistic"])
+@pytest.mark.parametrize("epsilon", [0.03, 0.5, 4.0])
+def test_a_release_costs_at_most_its_epsilon(epsilon, notion):
+    fixed = nrjax.FixedRelease(nrjax.brownian(3.0, 2.0, 1e-6), epsilon, notion)
+    interaction = fixed.until(questions.largest_error, at_least=-1.0, data=(3.0,))
+    assert interaction.guarantee.epsilon(interaction.schedule.times)[0] <= epsilon
+
+
 @pytest.mark.parametrize(
     ("mechanism", "deviation"),
     [
