@@ -118,6 +118,8 @@ def _custom(made: Any) -> Candidate:
     ok = isinstance(case.trial, Interaction) and case.goal is not None
     check(ok, "factory(error)", made, "of interactions, whose rules have one threshold")
     interaction, goal = cast(Interaction, case.trial), cast(float, case.goal)
+    stated, hint = interaction.guarantee is not None, "Its epsilons are what is compared."
+    check(stated, "guarantee", None, "given for each interaction of factory(error)", hint)
     section = PUBLIC if interaction.rule.sensitivity is None else PRIVATE
     return Candidate(interaction, section, goal, 0.0)
 

@@ -25,6 +25,13 @@ def laplace_only(error, levels=LEVELS):
     return {"laplace": mechanism.until(score, at_least=-error, data=(3.0,), levels=levels)}
 
 
+def without_guarantee(error):
+    return {
+        name: dataclasses.replace(made, guarantee=None)
+        for name, made in laplace_only(error, nrjax.Grid([4.0, 1.0])).items()
+    }
+
+
 @pytest.fixture(scope="module", params=[3, pytest.param(10, marks=pytest.mark.long)])
 def choice(request):
     """A choice among so many candidates, without private tests, which take long to compile."""
@@ -139,6 +146,7 @@ def test_sensitivities_include_the_rounding_of_scores(ask, low, high):
         ({"seed": -1}, "seed must be"),
         ({"question": 3.0}, "question must be one of nrjax.questions"),
         ({"question": questions.custom(lambda error: {})}, "factory.* must be a dict"),
+        ({"question": questions.custom(without_guarantee)}, "guarantee must be given"),
     ],
 )
 def test_errors(arguments, message):
