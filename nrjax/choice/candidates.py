@@ -77,6 +77,12 @@ class Candidate(NamedTuple):
         """The privacy notion of the candidate's epsilon, such as "pure"."""
         return notion_of(self.interaction.guarantee) or "none"
 
+    @property
+    def delta(self) -> float:
+        """The delta of the candidate's epsilon."""
+        guarantee: Any = self.interaction.guarantee
+        return float(np.max(np.asarray(guarantee.delta)))
+
 
 class Plan(NamedTuple):
     """The target of a choice.

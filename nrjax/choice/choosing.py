@@ -132,9 +132,11 @@ class _Runs:
     def sections(self) -> dict[str, list[str]]:
         """Return the names of candidates that may be ranked against each other, by section."""
         sections: dict[str, list[str]] = {}
+        differ = len({candidate.delta for candidate in self.listed.values()} - {0.0}) > 1
         for name, candidate in self.listed.items():
-            notion = f"{candidate.notion} epsilon" if candidate.notion == "hockey-stick" else ""
-            title = f"{candidate.section} ({notion})" if notion else candidate.section
+            notes = ["hockey-stick epsilon"] if candidate.notion == "hockey-stick" else []
+            notes += [f"delta = {candidate.delta:.6g}"] if differ and candidate.delta else []
+            title = f"{candidate.section} ({', '.join(notes)})" if notes else candidate.section
             sections.setdefault(title, []).append(name)
         return sections
 

@@ -133,6 +133,17 @@ def test_sensitivities_include_the_rounding_of_scores(ask, low, high):
         assert abs(scores[1] - scores[0]) <= first.sensitivity
 
 
+def test_candidates_of_different_deltas_are_not_ranked():
+    def factory(error):
+        score, options = questions.largest_error, {"at_least": -error, "data": (3.0,)}
+        kinds = {delta: nrjax.brownian(3.0, 1.0, delta) for delta in (0.3, 1e-6)}
+        return {f"{d:g}": m.until(score, levels=LEVELS, **options) for d, m in kinds.items()}
+
+    runs = choosing._Runs(questions.custom(factory), Plan(2.0, 0.9, None), 0, None, False)
+    titles = [title.split(" (")[1] for title in runs.sections()]
+    assert titles == ["delta = 0.3)", "delta = 1e-06)"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
