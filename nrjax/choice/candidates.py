@@ -192,7 +192,7 @@ def _on_grid(mechanism: Mechanism, levels: Levels) -> tuple[Mechanism, Grid]:
 def _boundaries(
     mechanism: Mechanism, grid: Grid, plan: Plan, levels: Levels
 ) -> Iterator[tuple[str, Mechanism]]:
-    """Generate the other boundaries of Brownian noise, tuned to a middle epsilon.
+    """Generate the other boundaries of Brownian noise, tuned to the prior or a middle epsilon.
 
     All are on the times of one grid, so that trials stop at equal times under each of them.
     """
@@ -200,16 +200,18 @@ def _boundaries(
     if mechanism.process.noise != "gaussian":
         return
     parameters = float(guarantee.sensitivity), float(guarantee.delta)
-    low, high = plan.prior or levels[:2]
-    for name, kind in _BOUNDARIES.items():
-        tuned = kind.tight_at_epsilon(math.sqrt(low * high), *parameters)
-        boundary = GridBoundary.of(tuned, grid.times)
-        yield name, dataclasses.replace(mechanism, guarantee=boundary)
     times = np.asarray(grid.times, float)
     weights = np.ones(times.size)
     if plan.prior is not None:
         most, least = (float(_on_grid(mechanism, (e, e, 1))[1].times[0]) for e in plan.prior)
         weights = log_uniform(times, least, most)
+    for name, kind in _BOUNDARIES.items():
+        if plan.prior is None:
+            tuned = kind.tight_at_epsilon(math.sqrt(levels[0] * levels[1]), *parameters)
+        else:
+            tuned = kind.design(times, weights, *parameters)
+        boundary = GridBoundary.of(tuned, grid.times)
+        yield name, dataclasses.replace(mechanism, guarantee=boundary)
     designed: dict[str, Any] = {"renyi-mixture": RenyiMixture.design(times, weights, *parameters)}
     if plan.prior is not None:
         designed["designed"] = HockeyStickBoundary.design(times, weights, *parameters)
