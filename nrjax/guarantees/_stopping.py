@@ -178,6 +178,8 @@ def _barrier(clock: np.ndarray, spending: np.ndarray) -> np.ndarray:
     for k, s in enumerate(clock):
         if k > 0:
             tilted, step = masses * np.exp(-nodes - clock[k - 1] / 2), np.sqrt(gaps[k])
+            # Higher above the last barrier `total` could underflow to 0.
+            heights[k] = min(heights[k], nodes[-1] + gaps[k] + 30 * step)
             for _ in range(30):
                 z = (nodes - heights[k] - gaps[k]) / step
                 total = tilted @ ndtr(z)

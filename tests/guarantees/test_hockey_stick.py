@@ -203,6 +203,12 @@ def test_epsilon_does_not_rise_with_time():
     np.testing.assert_allclose(found.epsilons, raw, rtol=1e-9)
 
 
+def test_designs_for_close_times_and_weights_far_apart():
+    boundary = nrjax.HockeyStickBoundary.design([1.001, 1.0], [1.0, 1e-3], 0.03, 1e-6)
+    exact = nrjax.HockeyStickBoundary.single(0.03, 1e-6, time=1.0)
+    assert 1.0 < boundary.epsilons[-1] / exact.epsilons[0] < 1.05
+
+
 def test_runs_on_adaptive_times(designed):
     found = designed[0]
     chosen = nrjax.AdaptiveTimes(found.times[0], lambda *_: 0.7 * _[1], found.times[-1], 30)
