@@ -20,6 +20,10 @@ tables and figures in a folder, make a study:
 
     >>> study = nrjax.Study("mean", {"brownian": interaction})  # study.run("runs/mean")
 
+`nrjax.choose` answers what an accuracy costs, and by which mechanism. `nrjax.FixedRelease` is a
+release at an epsilon fixed in advance, to compare with. `nrjax.audit` checks by simulation whether
+the guarantee of your own mechanism holds.
+
 These modules are loaded when you use them. `help(nrjax.erm)` documents the module `erm`:
 
     processes     noise that can be rewound: Brownian, Laplace, discrete Laplace, Skellam
@@ -31,6 +35,7 @@ These modules are loaded when you use them. `help(nrjax.erm)` documents the modu
     erm           private logistic, ridge and other regularised regression
     counts        histograms, and counts under a budget
     datasets      data sets and your own tables, scaled
+    questions     questions for `nrjax.choose`
     study         studies, results, tables and figures
     papers        reproductions of published experiments
 """
@@ -57,4 +62,5 @@ else:
 
     def __dir__():
         """Return all public names, including those that are not imported yet."""
-        return sorted({*globals(), *__getattr__("__all__")})
+        special = (name for name in globals() if name.startswith("__"))
+        return sorted({*special, *__getattr__("__all__")})

@@ -50,7 +50,7 @@ def brownian(guarantee=None, process=None, **changes):
     return interaction(process or nrjax.Brownian(()), guarantee or exact(), **changes)
 
 
-def tested(rule, utilities, epsilon):
+def with_rule(rule, utilities, epsilon):
     """Return an interaction in which only the answers of a rule reveal something."""
     utility = nrjax.UtilitySequence.of([Fixed(u) for u in utilities])
     times = np.linspace(1.0, 0.9, len(utilities))
@@ -97,7 +97,7 @@ GAUSSIAN = nrjax.GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.8, 5.7, steps=4)
 
 
 def rule_pair(rule, epsilon=1e-3, first=UP, second=DOWN):
-    return tested(rule, first, epsilon), tested(rule, second, epsilon)
+    return with_rule(rule, first, epsilon), with_rule(rule, second, epsilon)
 
 
 class Rounds(nrjax.Pytree):
