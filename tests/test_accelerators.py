@@ -40,6 +40,7 @@ def test_a_planted_kernel_is_seen():
     assert few.whole.decisions == many.whole.decisions == 1
 
 
+@pytest.mark.long
 def test_only_hashes_that_are_needed_are_counted():
     def run(key):
         unused = jax.random.normal(jax.random.fold_in(key, 3), (9,))

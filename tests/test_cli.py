@@ -75,6 +75,7 @@ def summary(out="out"):
     return json.loads(Path(out, "summary.json").read_text())
 
 
+@pytest.mark.long
 def test_an_interrupted_study_is_resumed_and_reported(tmp_path, capsys, monkeypatch):
     """The message on an interrupt names the folder only if there is one."""
 

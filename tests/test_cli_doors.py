@@ -222,7 +222,7 @@ def test_an_error_during_the_imports_is_a_sentence(module, trouble, status, word
 FULL = "nrjax: error: [Errno 28] No space left on device\n"
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.long)])
 def test_output_that_cannot_be_printed(unbuffered):
     """A closed pipe is not an error, and Python's own flush adds nothing."""
     call = ("-m", "nrjax", "--help")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nrjax
+from tests.marks import long_except
 
 NAMES = {"nrjax": nrjax, "jax": jax, "jnp": jnp, "np": np, "dataclasses": dataclasses}
 """Names that an example may use without an import."""
@@ -51,12 +52,24 @@ def public(module):
     }
 
 
-@pytest.mark.parametrize("name", FLAT)
+SLOW = (
+    *("Audit", "Choice", "DiscreteLaplace", "LaplaceJumps", "Outcomes", "Study", "audit", "sweep"),
+    *("counts", "erm"),
+)
+"""Names and modules whose examples take seconds to compile."""
+
+
+def quick_first(names):
+    """Return the parameters of names, of which the slow ones are marked long."""
+    return long_except(names, *(set(names) - set(SLOW)))
+
+
+@pytest.mark.parametrize("name", quick_first(FLAT))
 def test_every_public_name_has_an_example_that_runs(name):
     assert check_examples(getattr(nrjax, name), name), f"nrjax.{name} has no example"
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", quick_first(MODULES))
 def test_the_examples_of_modules_run(module):
     for name, value in public(module).items():
         check_examples(value, name)

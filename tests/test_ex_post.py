@@ -187,6 +187,7 @@ def rare_violation(boundary, times):
     return score.mean(), score.std(ddof=1) / np.sqrt(score.size)
 
 
+@pytest.mark.long
 def test_a_violation_at_a_small_delta():
     """Tilted sampling for delta = 1e-6: the rule is met often, with a small weight each time."""
     boundary = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, RARE)

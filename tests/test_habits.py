@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import nrjax
+from tests.marks import long_except
 from tests.problems import interaction
 
 KEY = jax.random.key(5)
@@ -44,14 +45,14 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "used keys", "mesh"))
 def test_many_trials_are_the_same_under_a_mode(mode, usual):
     assert np.isnan(usual.privacy_loss).all()  # NaNs would stop a run under the mode
     with MODES[mode]():
         chex.assert_trees_all_equal(simulate(), usual, strict=True)
 
 
-@pytest.mark.parametrize("mode", ["NaNs", "used keys"])
+@pytest.mark.parametrize("mode", long_except(("NaNs", "used keys"), "used keys"))
 def test_so_is_one_trial(mode, usual):
     key = nrjax.trial_key(KEY, 2)
     with MODES[mode]():

@@ -85,6 +85,7 @@ def test_words_are_those_of_the_place(dtype):
         np.testing.assert_allclose(drawn_here, both, rtol=1e-6 if not wide else 1e-13)
 
 
+@pytest.mark.long
 def test_other_keys_and_precisions():
     plain = jax.random.key(3)
     assert normals(plain, (3, 5), jnp.float32).shape == (3, 5)

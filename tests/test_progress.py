@@ -86,5 +86,10 @@ def test_simulate_and_sweep_show_progress_on_request(capsys):
     assert capsys.readouterr().out == ""
     chex.assert_trees_all_equal(nrjax.simulate(key, trial, trials=70, progress=True), quiet)
     assert re.search(r"simulate: 70 of 70 trials, [\d,]+ trials/s", capsys.readouterr().out)
-    nrjax.sweep(key, [trial, trial], trials=5, progress=True)
+
+
+@pytest.mark.long
+def test_a_sweep_shows_progress_on_request(capsys):
+    trial = interaction([0.25])
+    nrjax.sweep(jax.random.key(3), [trial, trial], trials=5, progress=True)
     assert "5 of 5 trials" in capsys.readouterr().out

@@ -41,7 +41,7 @@ def paths(process, order, seed):
     ("process", "law"),
     [
         (Brownian, gaussian),
-        (Laplace, laplace),
+        pytest.param(Laplace, laplace, marks=pytest.mark.long),
         pytest.param(DiscreteLaplace, integers, marks=pytest.mark.long),
     ],
 )
@@ -141,6 +141,7 @@ def test_a_time_out_of_range_shows_nothing(process):
     assert np.all(np.isnan(np.asarray(shown(times))) == (np.arange(6) > 0)[:, None])
 
 
+@pytest.mark.long
 def test_a_guarantee_for_looks_releases_only_at_its_looks():
     line = nrjax.LinearBoundary.tight_at_time(3.3, 1.0, 1e-6)
     looks = nrjax.GridBoundary.of(line, [9.1, 3.3, 1.1])

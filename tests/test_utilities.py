@@ -43,6 +43,7 @@ def test_each_step_is_judged_by_its_own_utility():
     np.testing.assert_allclose(one.release, every.release[7], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_lanes_in_tiles_use_the_utility_of_their_own_step():
     """Lanes of one tile are at different steps."""
     utilities = nrjax.UtilitySequence.of([Distance(3.0 + 0.01 * n) for n in range(50)])
@@ -114,6 +115,7 @@ def test_rules_that_do_not_fit_are_refused(changes, message):
         five(**changes)
 
 
+@pytest.mark.long
 def test_rules_that_fit_are_accepted():
     assert nrjax.run_until(KEY, five(rule=PRIVATE)).status == Status.EXHAUSTED
     longer = five(schedule=nrjax.Grid(np.geomspace(1.0, 0.1, 9)), max_steps=5)

@@ -132,6 +132,7 @@ def test_planted_round_without_the_check_overshoots(rounds):
     np.testing.assert_array_equal(loose.outcome.step[same, 0], seen.outcome.step[same, 0])
 
 
+@pytest.mark.long
 def test_ample_budget_changes_nothing():
     """Under a filter that admits every time, the trial is that of the plain schedule."""
     grid, wrapped = nrjax.Grid(TIMES), wrap(AMPLE)
@@ -162,6 +163,7 @@ def test_times_out_of_range_are_the_engines():
         assert outcome.time == (5.0 if factor == 0.5 else 50.0)
 
 
+@pytest.mark.long
 def test_rounds_paid_by_their_guarantee():
     """Ex-post rounds cost the guarantee's epsilon at the stop and its delta, or nothing."""
     boundary = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-3)

@@ -12,6 +12,7 @@ from nrjax import Status
 from nrjax import composition as c
 from tests.composition.cases import assert_same, granted, refused
 from tests.composition.test_schedule import AMPLE, DTYPE, run, wrap
+from tests.marks import long_except
 from tests.problems import Distance
 
 pytestmark = pytest.mark.numerical
@@ -93,7 +94,7 @@ RULES = {  # the cost of three answers, and the most that answers can cost
 }
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", long_except(RULES, "as the releases"))
 def test_private_answers_are_paid_for(name):
     """At each time its releases and the costlier of the two answers must fit.
 
@@ -120,6 +121,7 @@ def test_private_answers_are_paid_for(name):
     assert own.request(jnp.asarray(2.0))[0] == c.LaplaceReduction(1.0, jnp.asarray(2.0))
 
 
+@pytest.mark.long
 def test_costs_without_a_bound_leave_nothing():
     """After a NaN utility, another private rule than the schedule's, or an infinite cost."""
     budget, known = c.GaussianFilter(10.0, 1e-6), nrjax.AboveThreshold(-1e6, 1.0, 0.01)

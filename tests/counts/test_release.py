@@ -88,7 +88,7 @@ def results(case):
 
 
 # Each program takes seconds to compile; `test_engine.py` has the law of discrete noise.
-QUICK = ("brownian", "doubling", "laplace")
+QUICK = ("laplace",)
 each_case = pytest.mark.parametrize(
     "case", [pytest.param(one, marks=() if one in QUICK else pytest.mark.long) for one in CASES]
 )

@@ -257,6 +257,7 @@ def test_values_that_would_lose_their_integers_are_refused():
         integers([1, 2, 3], shift=np.array([2, -1, 0]))
 
 
+@pytest.mark.long
 def test_a_traced_fraction_is_not_shown():
     """Integer noise does not hide a fraction."""
     rule, times = nrjax.PublicThreshold(-np.inf), [5.0, 2.0]

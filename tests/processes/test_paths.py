@@ -67,6 +67,7 @@ def test_planted_faults_are_seen(monkeypatch):
     assert block_p(draw.__wrapped__(BROWNIAN), gaussian) < FAULTY
 
 
+@pytest.mark.long
 def test_blocks_are_keyed_by_their_number(dtype):
     """NumPy gives the same with key 0 for the first noise, then key b for block b."""
     process, times, size = Brownian((3,)), TIMES[:40].astype(dtype).astype(float), BLOCK // 3
@@ -85,6 +86,7 @@ def test_blocks_are_keyed_by_their_number(dtype):
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=10 * tolerance)
 
 
+@pytest.mark.long
 def test_depends_on_the_trial_and_earlier_times_alone():
     """Noise is bit-for-bit equal for other numbers of trials and of later steps."""
     few = draw(BROWNIAN, BLOCK + 4, 7, 11)
@@ -104,6 +106,7 @@ def test_folding_sees_the_same_noise():
     assert kept is None
 
 
+@pytest.mark.long
 def test_other_processes_are_stepped_as_the_engine_does():
     """`IndependentLaplace` draws at every step, so that every key matters."""
     times, process = TIMES[:5], IndependentLaplace((2,))

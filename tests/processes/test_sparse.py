@@ -122,6 +122,7 @@ def test_outliers_and_lanes_of_all_kinds(dtype):
     assert np.all(together[4] != start[4])
 
 
+@pytest.mark.long
 def test_lanes_that_are_done_do_not_count_on(dtype):
     """The place of a finished trial must not overflow while others continue."""
     values = jnp.full((2, 250_000), 6.0, dtype)

@@ -118,7 +118,7 @@ TABLE = (
     | {case.name: {"process": case.build(()), "guarantee": None} for case in PROCESSES}
     | {case.name: {"rule": case.build(-0.5)} for case in RULES}
 )
-SHORT = ("custom", "vector", "adaptive", "AboveThreshold")
+SHORT = ("custom", "AboveThreshold")
 CASES = long_except(TABLE, *SHORT)
 
 
@@ -157,7 +157,7 @@ def test_outcomes_are_those_of_run_until(name, dtype):
     chex.assert_trees_all_equal(some, jax.tree.map(lambda leaf: leaf[77:227], found), strict=True)
 
 
-@pytest.mark.parametrize("name", ["custom", "vector"])
+@pytest.mark.parametrize("name", long_except(("custom", "vector"), "custom"))
 def test_devices_and_steps_between_checks_change_no_bit(name):
     trial = trial_of(name)
     other = nrjax.Batching(tile=16, inner_steps=8, devices=jax.devices()[::-1])
@@ -184,6 +184,7 @@ def test_all_statuses_are_among_the_cases():
     assert set(found["status"].tolist()) == listed
 
 
+@pytest.mark.long
 def test_points_of_a_sweep_are_those_of_their_own_runs():
     points = [nrjax.Interaction(**scalar(TIMES, level)) for level in (-0.5, -0.1, -2.0)]
     swept = nrjax.sweep(KEY, points, trials=130, batching=SMALL)

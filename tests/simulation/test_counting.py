@@ -97,7 +97,10 @@ def test_an_accelerator_counts_alike(kept, monkeypatch):
     chex.assert_trees_all_equal(found, tally().run(KEY, TRIALS))
 
 
-@pytest.mark.parametrize("batching", [ONE, EIGHT], ids=["one device", "eight devices"])
+@pytest.mark.parametrize(
+    "batching",
+    [pytest.param(ONE, id="one device"), pytest.param(EIGHT, id="eight", marks=pytest.mark.long)],
+)
 def test_counts_do_not_depend_on_devices_launches_and_order(kept, batching):
     program, parts, first = tally(batching), [], 0
     for size in (1, 7, 255, 500, 16):

@@ -51,6 +51,7 @@ def test_devices_do_not_communicate(kind):
     assert not COMMUNICATION.search(lowered(PROGRAMS[kind]()).as_text())
 
 
+@pytest.mark.long
 def test_compiled_programs_do_not_communicate():
     assert not COMMUNICATION.search(lowered(outcomes(13, DEVICES[::-1])).compile().as_text())
 

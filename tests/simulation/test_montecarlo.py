@@ -15,6 +15,7 @@ from nrjax.erm import RidgeProblem
 from nrjax.outcome import Status
 from nrjax.simulation import montecarlo
 from nrjax.simulation.program import _on_devices
+from tests.marks import long_except
 from tests.problems import Ceiled, Distance, interaction, scalar, small_data, small_logistic
 
 KEY = jax.random.key(3)
@@ -92,11 +93,7 @@ PARTS = {
     "logistic": logistic_parts,
     "ridge": ridge_parts,
 }
-KINDS = [
-    # The others take long to compile, and show little more.
-    pytest.param(name, marks=[] if name in ("brownian", "logistic") else pytest.mark.long)
-    for name in PARTS
-]
+KINDS = long_except(PARTS, "brownian", "logistic")  # the others take long to compile
 
 
 @functools.cache
@@ -121,7 +118,7 @@ def test_results_do_not_depend_on_places_or_batching(name):
     chex.assert_trees_all_equal(simulate(trial, 150, odd), all_of_them, strict=True)
 
 
-@pytest.mark.parametrize("name", ["brownian", "logistic", "doubling"])
+@pytest.mark.parametrize("name", long_except(("brownian", "logistic", "doubling"), "brownian"))
 def test_trials_are_those_of_run_until(name, dtype):
     trial, many = whole(name)
     tolerance = 2e-5 if dtype == jnp.float32 else 1e-12
@@ -140,6 +137,7 @@ def test_the_default_tile_gives_the_same_stops():
     np.testing.assert_allclose(default.utility, other.utility, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_single_trial_is_the_trial_among_others():
     """A tile of one would have a single lane, which rounds differently."""
     batching, trial = nrjax.Batching(tile=1, lanes=4, devices=ONE), interaction()
@@ -151,6 +149,7 @@ def test_a_single_trial_is_the_trial_among_others():
     np.testing.assert_allclose(single.epsilon, many.epsilon, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_lane_is_not_refilled_before_its_trial_has_ended():
     # Short and long trials alternate: each must appear once, in its place.
     trial = interaction(threshold=-0.05)
@@ -169,6 +168,7 @@ def test_statuses_of_mixed_trials():
     assert np.all(outcome.utility[outcome.status == Status.STOPPED] >= -0.05)
 
 
+@pytest.mark.long
 def test_trials_that_fail_at_the_start_are_all_reported():
     # A buffer of one jump, where about fourteen are needed: nearly every trial overflows.
     process = nrjax.LaplaceJumps((), 0.02, 40.0, size=1)
@@ -237,6 +237,7 @@ def _ends_and_release(outcome):
 DERIVED = (("norm", _norm), ("two", _ends_and_release))
 
 
+@pytest.mark.long
 def test_derived_results_are_functions_of_the_outcome(dtype):
     """Also if bounds decide the last answer, so that its hypothesis is computed late."""
     parts = doubling_parts() | {"max_steps": 12}

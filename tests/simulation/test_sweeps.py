@@ -39,6 +39,7 @@ def test_every_point_has_the_outcomes_of_its_own_study(swept):
         chex.assert_trees_all_close(point, alone, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.long
 def test_batching_changes_no_bit(swept):
     odd = nrjax.Batching(tile=16, lanes=48, chunk=47, inner_steps=3, devices=jax.devices()[:3])
     other = nrjax.sweep(KEY, points_of(), trials=TRIALS, batching=odd)

@@ -145,6 +145,7 @@ def parts(rule):
     return scalar(TIMES, rule=rule)
 
 
+@pytest.mark.long
 def test_simulate_scan_path_and_first_yes_agree():
     rule = RULES["reduced"]
     many = nrjax.simulate(KEY, nrjax.Interaction(**parts(rule)), trials=TRIALS)

@@ -135,7 +135,7 @@ def test_unsigned_counts_and_half_precision_are_numbers():
         assert (seen.step, seen.status) == (1, Status.STOPPED)
 
 
-@pytest.mark.parametrize("draw", [laplace, exponential])
+@pytest.mark.parametrize("draw", [laplace, pytest.param(exponential, marks=pytest.mark.long)])
 @pytest.mark.parametrize("epsilon", [pytest.param(1e-3, marks=pytest.mark.long), 1e-5])
 def test_the_grain_of_noise_is_paid_for(draw, epsilon, monkeypatch):
     """No log-ratio of float32 noise exceeds the stated cost, counted over adjacent words."""

@@ -127,6 +127,7 @@ def test_results_list_their_cases(results):
     assert set(dict(results)) == set(names)
 
 
+@pytest.mark.long
 def test_open_results_keep_the_trials_that_they_were_opened_with(tmp_path):
     """Even if the folder is extended meanwhile, as in a notebook."""
     study = cheap.study({"near": cheap.interaction()})

@@ -51,7 +51,11 @@ WALKS = {str(start): cheap.Walk(np.float32(start)) for start in (0.5, 1.5, 2.5)}
     ("cases", "wanted"),
     [
         (WALKS | {str(goal): cheap.interaction(-goal) for goal in (0.37, 0.61, 0.83)}, 2),
-        ({str(steps): padded(steps, 17) for steps in (3, 11, 17)} | {"other": padded(3, 3)}, 2),
+        pytest.param(
+            {str(steps): padded(steps, 17) for steps in (3, 11, 17)} | {"other": padded(3, 3)},
+            2,
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["other numbers", "grids of other lengths, and of another form"],
 )

@@ -123,6 +123,7 @@ def assert_quantities_alike(kept, short):
     return number
 
 
+@pytest.mark.long
 def test_a_killed_run_is_resumed(study, whole, tmp_path):
     for chunks in (1, 3):
         with pytest.raises(Killed):

@@ -232,7 +232,7 @@ def published(folder, tests, mechanisms):
     return invented(folder, cases)
 
 
-@pytest.mark.parametrize("tests", [1, 2])
+@pytest.mark.parametrize("tests", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_each_task_and_test_has_a_panel_and_no_legend_is_wider(tmp_path, tests):
     few = published(tmp_path, tests, 4)
     for name in ("epsilon_distribution", "epsilon_cdf"):

@@ -175,8 +175,13 @@ def test_what_no_histogram_can_tell_is_refused_at_the_start(tmp_path):
     with pytest.raises(ValueError, match=message):
         study.run(out, until_se=6e-5, **options)
     assert not out.exists()
-    study.run(out, trials=10, **options)
-    with pytest.raises(ValueError, match=message):
+
+
+@pytest.mark.long
+def test_what_no_histogram_can_tell_is_refused_of_a_run(tmp_path):
+    study, out = cheap.study({"near": cheap.interaction()}), tmp_path / "out"
+    study.run(out, trials=10, keep="summary", progress=False)
+    with pytest.raises(ValueError, match="until_se must be at least"):
         study.run(out, until_se=6e-5, progress=False)
     assert study.run(out, until_se=1.0, progress=False).trials == 1000
 

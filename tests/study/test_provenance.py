@@ -219,6 +219,7 @@ class Plain(nrjax.Utility):
         return SCALE * hypothesis - 1e-3, SCALE * hypothesis + 1e-3
 
 
+@pytest.mark.long
 def test_traces_from_before_and_after_an_edit_are_not_mixed(tmp_path, monkeypatch):
     """A study, paths, and then the first simulation since the edit of a class."""
     trial, key = cheap.interaction(0.5, utility=Plain()), jax.random.key(0)

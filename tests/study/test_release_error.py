@@ -34,6 +34,7 @@ def test_a_release_that_does_not_look_at_the_data_has_normal_coverage():
     assert found.multiple == pytest.approx(2.236, abs=0.12)
 
 
+@pytest.mark.long
 def test_a_stop_at_a_small_error_covers_more_often():
     stopped = interaction()
     outcome = nrjax.simulate(jax.random.key(0), stopped, trials=2000)
@@ -48,7 +49,7 @@ def test_a_stop_at_a_small_error_covers_more_often():
     assert coverage(stopped, none) is None
 
 
-@pytest.mark.parametrize("keep", ["trials", "summary"])
+@pytest.mark.parametrize("keep", ["trials", pytest.param("summary", marks=pytest.mark.long)])
 def test_a_study_reports_it(tmp_path, keep):
     study = nrjax.Study("error", {"a": interaction()}, quantities=RELEASE_ERROR)
     results = study.run(tmp_path / "run", trials=300, keep=keep, progress=False)
