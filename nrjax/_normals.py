@@ -1,5 +1,6 @@
 """Standard normal random numbers, two per hash of the random generator."""
 
+import functools
 import math
 from typing import Any
 
@@ -27,6 +28,7 @@ def normals(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     return jnp.concatenate(_polar(*pairs))[:size].reshape(shape)
 
 
+@functools.partial(jax.jit, inline=True)  # traced once per shape
 def _polar(first: Array, second: Array) -> tuple[Array, Array]:
     """Return two independent standard normal numbers from two random words."""
     bits = jnp.iinfo(first.dtype).bits

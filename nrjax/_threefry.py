@@ -77,6 +77,7 @@ def placed(key: Array, place: Array | int) -> Array:
     return jax.random.wrap_key_data(jnp.stack([first, second, count]), impl=_PLACED)
 
 
+@functools.partial(jax.jit, inline=True)  # traced once per shape
 def _hash(key: Any, high: Array, low: Array) -> tuple[Array, Array]:
     """Return the two words of the threefry2x32 hash of the inputs `(high, low)`."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
