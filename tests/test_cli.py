@@ -16,6 +16,7 @@ from nrjax.cli import main
 from nrjax.cli.options import checked
 from nrjax.cli.settings import from_json
 from nrjax.study.options import to_json
+from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.store import Store
 from tests.problems import small_data
 
@@ -306,7 +307,9 @@ def test_your_own_table_needs_no_study(tmp_path, monkeypatch):
     study = chosen["study"]
     assert (study.name, study.source) == ("regression", "regression")
     assert list(study.cases) == ["logistic-brownian-public", "logistic-laplace-public"]
-    trial = study.cases["logistic-brownian-public"].trial
+    case = study.cases["logistic-brownian-public"]
+    assert case.quantities == RELEASE_ERROR
+    trial = case.trial
     levels = trial.guarantee.epsilon(trial.schedule.times)
     np.testing.assert_allclose([levels[0], levels[-1], levels.size], [0.01, 20, 200], rtol=1e-3)
     remarks = study.cases["logistic-laplace-public"].labels["remarks"]

@@ -9,6 +9,7 @@ from nrjax.datasets import tables
 from nrjax.papers import OWN_TABLE, whitehouse2022
 from nrjax.papers._settings import parsed_bounds
 from nrjax.papers.whitehouse2022.study import cases_of
+from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.study import Study
 
 reporting = whitehouse2022.reporting
@@ -83,4 +84,11 @@ def study(settings: Settings) -> Study:
     bounds = parsed_bounds(settings.bounds)
     data_set = tables.prepared_file(settings.data, settings.target, bounds, settings.task)
     cases = cases_of(settings.of_paper(data_set.task), [data_set])
-    return Study(OWN_TABLE, cases, reporting=reporting, settings=settings, source=OWN_TABLE)
+    return Study(
+        OWN_TABLE,
+        cases,
+        quantities=RELEASE_ERROR,
+        reporting=reporting,
+        settings=settings,
+        source=OWN_TABLE,
+    )

@@ -85,6 +85,9 @@ class Settings:
     """Number of epsilons in the grid, in equal ratios."""
     curve_levels: int = 50
     """Number of epsilons at which a pass that never stops measures the loss."""
+    release_error: bool = False
+    """Report how often the released numbers lie within 1.96 standard deviations of the private
+    ones. Noise at the stop is not normal, since a trial stops when its release looks good."""
 
     def __post_init__(self):
         check_settings(

@@ -21,6 +21,7 @@ from nrjax.papers._settings import of_task, parsed_bounds
 from nrjax.papers.whitehouse2022.report import ClaimReporting
 from nrjax.papers.whitehouse2022.settings import Settings
 from nrjax.stopping import accuracy
+from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.study import Study
 
 reporting = ClaimReporting()
@@ -220,4 +221,11 @@ def study(settings: Settings) -> Study:
         ValueError: the data do not suit the task.
     """
     name = "whitehouse2022"
-    return Study(name, cases(settings), reporting=reporting, settings=settings, source=name)
+    return Study(
+        name,
+        cases(settings),
+        quantities=RELEASE_ERROR if settings.release_error else {},
+        reporting=reporting,
+        settings=settings,
+        source=name,
+    )
