@@ -227,7 +227,7 @@ def brownian(
 
     Use it for values whose l2-sensitivity is small, such as vectors. The default boundary needs no
     tuning: on the levels that `until` is given, it is at most 1.17 times as expensive as for an
-    oracle that knows where the trial stops, at delta = 1e-6 (`docs/frontier.md`).
+    oracle that knows where the trial stops, at delta = 1e-6 (statement 11 of `docs/proofs`).
 
         >>> mechanism = nrjax.brownian([3.0, 4.0], sensitivity=1.0, delta=1e-6)
         >>> mechanism.guarantee

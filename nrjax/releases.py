@@ -30,7 +30,7 @@ class Releases(Pytree):
     noise at a new time is drawn given the noise at the nearest smaller and larger times, by the
     process's `bridge`, `advance` (if no time is larger) or `rewind` (if no time is smaller). All
     releases therefore lie on one path, and a release above the smallest time is free (Andersson et
-    al. 2025; `docs/frontier.md`). A time that was used before gives the same release again.
+    al. 2025; `docs/proofs/processes.md`). A time that was used before gives the same release again.
 
         >>> guarantee, process = nrjax.PureGuarantee(1.0), nrjax.Laplace((3,))
         >>> releases = nrjax.Releases.of(jnp.zeros(3), process, guarantee)

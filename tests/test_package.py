@@ -113,7 +113,7 @@ def test_versions_agree():
 
 
 def test_files_that_the_documents_name_exist():
-    for document in ("README.md", "docs/mathematics.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+    for document in ("README.md", "docs/proofs/errata.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         text = (ROOT / document).read_text()
         for name in re.findall(r"`((?:docs|benchmarks|notebooks|tests)/[\w./-]+)`", text):
             assert (ROOT / name).exists(), f"{document} names {name}"

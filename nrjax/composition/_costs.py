@@ -1,6 +1,6 @@
 """The cost of each kind of request, and the smallest time that a budget allows.
 
-`docs/composition.md` has the formulas with their proofs.
+`docs/proofs/composition.md` has the formulas with their proofs.
 """
 
 import functools

@@ -4,7 +4,7 @@ One invariant makes every order of calls safe: spent + all reservations <= budge
 and `rewind` check the invariant before they change the state. `close` moves at most a reservation
 to spent. `spend` charges for a mechanism that was admitted before. If its cost does not fit, no
 budget is left. Costs and their sums are rounded up, so the exact total obeys the invariant too.
-`docs/composition.md` proves that the invariant is enough for privacy.
+Statement 30 of `docs/proofs` proves that the invariant is enough for privacy.
 """
 
 from __future__ import annotations

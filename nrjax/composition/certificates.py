@@ -1,7 +1,7 @@
 """Rényi certificates of single rounds, at a fixed order, computed inside `jit`.
 
-A certificate is the cost of a round in Rényi divergence, in nats (`docs/composition.md` has the
-definition). Functions work elementwise. In formulas A > 1 is the order, `l = A - 1`, and e is
+A certificate is the cost of a round in Rényi divergence, in nats (`docs/proofs/composition.md` has
+the definition). Functions work elementwise. In formulas A > 1 is the order, `l = A - 1`, and e is
 epsilon. Certificates rise in both arguments. Each is computed at slightly larger arguments and
 enlarged by its possible rounding error, so that it is never below the exact number. An epsilon or
 budget that is negative or NaN, and an order that is not above 1 and finite, give NaN, which no

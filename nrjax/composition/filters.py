@@ -1,6 +1,6 @@
 """Privacy filters: stop an analyst before a budget is overspent.
 
-`docs/composition.md` has the proofs, and compares the costs.
+`docs/proofs/composition.md` has the proofs, and compares the costs.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ class GaussianFilter(BudgetFilter):
     A Brownian round has l2-sensitivity D2 and stops at time t. If `sum D2^2/t <= mu^2` with
     probability 1, the rounds together are mu-GDP. Their delta at an epsilon e is
     `Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, which cannot be improved (proof in
-    `docs/composition.md`, not in the papers). Costs are in `mu^2`. At epsilon 10 and delta 1e-6 the
-    budget is 3.4156, and `2 rho = 2.7060` in `UnifiedFilter`.
+    statement 27 of `docs/proofs`, not in the papers). Costs are in `mu^2`. At epsilon 10 and delta
+    1e-6 the budget is 3.4156, and `2 rho = 2.7060` in `UnifiedFilter`.
 
     Requests: `BrownianReduction`, every rewind of which must be admitted before it is made, `GDP`,
     `BoundedRange`, `Pure` and `LaplaceMechanism`.
@@ -221,9 +221,9 @@ class ExPostFilter(BudgetFilter):
     delta)-differentially private. Costs are in epsilon. Use `RenyiFilter` for many small rounds,
     whose total cost grows more slowly there.
 
-    Guarantees of every notion are charged as `ExPost` (`docs/frontier.md`). If all guarantees are
-    probabilistic or pure, the total loss exceeds epsilon with probability at most delta. With a
-    hockey-stick guarantee the probability may be larger.
+    Guarantees of every notion are charged as `ExPost` (`docs/proofs/hockey-stick.md`). If all
+    guarantees are probabilistic or pure, the total loss exceeds epsilon with probability at most
+    delta. With a hockey-stick guarantee the probability may be larger.
 
     Requests: `ExPost`, and with delta 0 `Pure`, `BoundedRange` (a loss in an interval of length
     epsilon that contains 0), `LaplaceMechanism`, `LaplaceReduction` and `DiscreteLaplaceReduction`.

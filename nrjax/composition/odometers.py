@@ -119,8 +119,8 @@ class OneSidedBrownianOdometer(_BrownianOdometer):
 
     The bound is `V/2 + u(V)`. V is the sum of `D2^2/t` over the rounds so far, where D2 is the
     l2-sensitivity and t the noise variance at the stop. The curve u is that of
-    `OneSidedMixtureBoundary` with `rho = gamma` (proof in `docs/composition.md`). A rho-zCDP
-    mechanism adds `2 rho` to V. Use `RenyiOdometer` to add Laplace noise reduction.
+    `OneSidedMixtureBoundary` with `rho = gamma` (proof in statement 29 of `docs/proofs`). A
+    rho-zCDP mechanism adds `2 rho` to V. Use `RenyiOdometer` to add Laplace noise reduction.
 
     Requests: `BrownianReduction`, `ZCDP` (with delta 0), `GDP`, `BoundedRange`, `Pure` and
     `LaplaceMechanism`.
@@ -142,8 +142,8 @@ class RenyiOdometer(_Odometer):
     """An odometer for mechanisms of every kind, at a fixed Rényi order (not in the papers).
 
     The bound is `sum C + log(1/delta)/(A - 1)`, where C is the cost of a round in `RenyiFilter` at
-    order A (proof in `docs/composition.md`). The cap of a round must be fixed before the round. For
-    Brownian rounds only, `OneSidedBrownianOdometer` needs no order.
+    order A (proof in statement 25 of `docs/proofs`). The cap of a round must be fixed before the
+    round. For Brownian rounds only, `OneSidedBrownianOdometer` needs no order.
 
     Requests: those of `RenyiFilter`.
 

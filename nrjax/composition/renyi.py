@@ -41,9 +41,9 @@ class RenyiFilter(BudgetFilter):
     A round costs its Rényi certificate at order A, a function of where the round stops. If every
     rewind is admitted before it is made, and the certificates add up to at most R with probability
     1, the rounds together have Rényi divergence at most R. This implies (epsilon,
-    delta)-differential privacy by `conversions.epsilon_of_rdp`. `docs/composition.md` has the
-    proofs and a table of the certificates. Use this filter for many Laplace rounds, or for rounds
-    of several kinds. For Brownian rounds only, `GaussianFilter` has a larger budget.
+    delta)-differential privacy by `conversions.epsilon_of_rdp`. `docs/proofs/composition.md` has
+    the proofs and a table of the certificates. Use this filter for many Laplace rounds, or for
+    rounds of several kinds. For Brownian rounds only, `GaussianFilter` has a larger budget.
 
     Requests: every kind, with delta 0. `ExPost` (for example a private test) and Laplace noise
     reduction with a `cap` are charged `certificates.capped`, which is below their epsilon. Without

@@ -53,7 +53,7 @@ class FilteredSchedule(Schedule):
     A filtered schedule is for one run, during which the state must not change. `close` refuses a
     second run, after which no budget is left. Rounds that were opened before the run may stay open.
     Trials of `simulate` do not share a state: close each from the same state, under `vmap`. See
-    `docs/composition.md`.
+    `docs/proofs/composition.md`.
 
     Attributes:
         schedule: the schedule that is wrapped. Its times may depend only on releases.

@@ -59,7 +59,7 @@ class BrownianPassage(OnLevels):
     where f is the true count and W a Brownian motion. A release is accepted if
     `X >= upper sqrt(u)` or `X < -lower sqrt(u)`. Each draw jumps over the levels at which
     acceptance would take noise of `quantile` standard deviations or more (proof in
-    `docs/composition.md`).
+    statement 34 of `docs/proofs`).
     """
 
     @property

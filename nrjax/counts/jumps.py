@@ -33,9 +33,9 @@ class LaplacePassage(OnLevels):
     """A release of one count under Laplace noise, up to the first accepted noise level.
 
     The levels' squared privacy parameters `1/t^2` are equally spaced, where t is the noise's scale.
-    While t falls, the noise of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`).
-    Between jumps the release is constant and the standard deviation falls, so the next level at
-    which the release would be accepted is known exactly.
+    While t falls, the noise of `nrjax.Laplace` is a Markov jump process (statement 34 of
+    `docs/proofs`). Between jumps the release is constant and the standard deviation falls, so the
+    next level at which the release would be accepted is known exactly.
     """
 
     kind: ClassVar[Any] = LaplaceReduction
@@ -128,7 +128,7 @@ class DiscreteLaplacePassage(LaplacePassage):
 
     While the time t falls, noise of value a >= 0 jumps to each of 0, ..., a - 1 at rate `1/t^2`,
     and to each of `a + j` and `-j`, for j = 1, 2, ..., at rate `exp(-2j/t)/t^2`. The rates follow
-    from the transition kernel of `docs/frontier.md`, from t to t - dt.
+    from the transition kernel of statement 6 of `docs/proofs`, from t to t - dt.
     """
 
     kind: ClassVar[Any] = DiscreteLaplaceReduction

@@ -22,8 +22,8 @@ def solution_norm(
     """Return a lower bound on `|B^-1 h|` for all matrices B >= 0 near A and vectors h near g.
 
     A few Lanczos steps from g give a tridiagonal matrix T, the restriction of A to a subspace, and
-    `|g|^2 (T^-1)_11 <= g'A^-1 g` (Golub and Meurant 2010; docs/mathematics.md). The bound is
-    infinite if no matrix B near A is positive semi-definite.
+    `|g|^2 (T^-1)_11 <= g'A^-1 g` (Golub and Meurant 2010; `docs/proofs/regression.md`). The bound
+    is infinite if no matrix B near A is positive semi-definite.
 
     Args:
         multiply: function that returns A times a vector of shape (d,); A is symmetric.

@@ -1,8 +1,8 @@
 """Bounds on a logistic risk from its derivatives at the optimum, without the data rows.
 
 The remainder of the third-order Taylor polynomial is bounded by the quadratic term of the same
-polynomial (docs/mathematics.md, "Certified stopping"; Bach 2010 for the second order). The third
-derivative, a tensor, is stored only in the directions of the largest curvatures.
+polynomial (`docs/proofs/regression.md`, "Certified stopping"; Bach 2010 for the second order). The
+third derivative, a tensor, is stored only in the directions of the largest curvatures.
 """
 
 import itertools

@@ -139,8 +139,8 @@ class OutputProblem(OutputPerturbation):
         from the data, since that would disclose the data. A spot check on the rows of the data, at
         a few points of the ball, can refute a bound but not prove it. The error messages contain
         numbers that depend on the data: do not publish them. If neither `loss_spread` nor
-        `loss_at_zero` is given, only public rules can use the utility. docs/mathematics.md, "Output
-        perturbation", derives the radius of the ball and the sensitivities from the bounds.
+        `loss_at_zero` is given, only public rules can use the utility. `docs/proofs/regression.md`,
+        "Output perturbation", derives the radius of the ball and the sensitivities from the bounds.
 
         Args:
             loss: `loss(theta, row, label)` of ONE example, a scalar that JAX can differentiate, in

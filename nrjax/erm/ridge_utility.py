@@ -2,8 +2,8 @@
 
 The risk is a quadratic around its optimum, `R(theta*) + (1/2) (theta - theta*)' H (theta -
 theta*)`. No digits cancel in this form, and the rows are not needed. The largest relative error
-measured in float32 was 2e-7, which the stated sensitivity includes. docs/mathematics.md proves the
-bounds on the utility.
+measured in float32 was 2e-7, which the stated sensitivity includes. `docs/proofs/regression.md`
+proves the bounds on the utility.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Neighbouring data sets differ in one row (replacement). The number n of rows is 
 l2 norm at most 1, unless a function states otherwise. The sensitivity of a risk is its largest
 change at one hypothesis in a ball of radius M. `regularisation` is the lambda > 0 of
 `(lambda/2) |theta|^2`, and `tolerance` is the gradient norm at which a solver stops. Proofs:
-docs/mathematics.md.
+`docs/proofs/regression.md`.
 
 Hypotheses are projected onto a ball around 0, or minimise a risk over the ball. A smaller ball
 makes risks less sensitive. The radius of the "paper" ball is derived from the risk at 0, which is

@@ -12,7 +12,8 @@ the noise on X'X matters. The layouts of a matrix with entries `a_ij`:
 
 Neighbours differ in one row, so that X'X changes by `x x' - z z'` and X'y by `y x - w z`, with rows
 x, z of norm at most 1 and labels y, w in [-1, 1]. Constants "paper" and "tight" are for rows of l2
-norm at most 1, constants "l1_rows" for rows of l1 norm at most 1. Proofs: docs/mathematics.md.
+norm at most 1, constants "l1_rows" for rows of l1 norm at most 1. Proofs:
+`docs/proofs/regression.md`.
 """
 
 import math

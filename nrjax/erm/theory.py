@@ -4,7 +4,7 @@ Use the functions to choose a privacy level before any data are seen (the "theor
 Ligett 2017), for ONE release under independent Laplace noise. Neighbours differ in one row. The
 bound is on the excess risk `R(theta) - R(theta*)` averaged over the noise: a single release may be
 worse. Each `NAME_epsilon` decreases in `excess_risk`, and `NAME_excess_risk` is the inverse of
-`NAME_epsilon` up to rounding. Sources and proofs: docs/mathematics.md.
+`NAME_epsilon` up to rounding. Sources and proofs: `docs/proofs/regression.md`.
 
 All functions are elementwise in float64 on the host, and raise a ValueError for an argument out of
 range. The arguments:

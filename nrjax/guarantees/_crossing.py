@@ -1,7 +1,7 @@
 """The probability that Brownian motion exceeds a curve at one of several times, certified.
 
 The method is the recursion of Armitage, McPherson and Rowe (1969) with Gauss-Legendre quadrature on
-panels, in float64 on the host. All of its errors are bounded (`docs/frontier.md`).
+panels, in float64 on the host. All of its errors are bounded (statement 10 of `docs/proofs`).
 """
 
 import functools

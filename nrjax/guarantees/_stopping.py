@@ -2,7 +2,7 @@
 
 The clock is `s = D2^2/t`. The loss is `L = W_s + s/2` under the private data, and `M = exp(L)` is a
 martingale under the neighbour's. A rule that stops at look k gains `(1 - exp(eps_k - L))_+`. The
-best rule stops where L first reaches a barrier (`docs/frontier.md`).
+best rule stops where L first reaches a barrier (statement 15 of `docs/proofs`).
 """
 
 from collections.abc import Callable

@@ -33,8 +33,9 @@ class GridBoundary(SafeGuarantee):
     the curve of the other boundary as far as the times of the grid allow. It is not in the papers.
 
     Brownian motion exceeds `c_i` at some `t_i` with probability at most delta, as a recursion
-    certifies (`docs/frontier.md`). So the loss exceeds psi with probability at most delta, however
-    a trial chooses among the times. Another time is refused (under a trace its epsilon is NaN).
+    certifies (statement 10 of `docs/proofs`). So the loss exceeds psi with probability at most
+    delta, however a trial chooses among the times. Another time is refused (under a trace its
+    epsilon is NaN).
 
         >>> line = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
         >>> grid = nrjax.Grid.geometric(line, 0.2, 3.0, 10)
@@ -109,8 +110,8 @@ class GridBoundary(SafeGuarantee):
         Use it if you do not know when trials will stop: it needs no tuning and has no floor. The
         oracle knows the time t_i at which a trial stops, so that it pays only
         `o_i = D2^2/(2 t_i) + D2 z/sqrt(t_i)` with `z = Phi^-1(1 - delta)`. The boundary is
-        `psi(t_i) = r o_i` for the least valid r (proof in `docs/frontier.md`). At delta = 1e-6, r
-        is 1.08 for 10 times over a factor of 100, and 1.12 for 50 times.
+        `psi(t_i) = r o_i` for the least valid r (proof in statement 11 of `docs/proofs`). At delta
+        = 1e-6, r is 1.08 for 10 times over a factor of 100, and 1.12 for 50 times.
 
         >>> times = [10.0, 1.0, 0.1]
         >>> boundary = nrjax.GridBoundary.minimax(sensitivity=1.0, delta=1e-6, times=times)

@@ -41,7 +41,7 @@ class HockeyStickBoundary(SafeGuarantee):
     holds if no stopping rule gains more than delta, where a stop at time t with loss L gains
     `(1 - exp(eps(t) - L))_+`. The best rule against `epsilons` stops when the loss reaches
     `barrier`. Its gain is computed backwards from the last time, with bounds on all errors (proof
-    in `docs/frontier.md`).
+    in statement 15 of `docs/proofs`).
 
     A stop at a time between two of `times` costs the epsilon of the smaller one, so that adaptive
     times are valid too. Times below the last are refused (under a trace their epsilon is NaN).

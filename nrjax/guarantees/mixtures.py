@@ -33,8 +33,8 @@ class RenyiMixture(SafeGuarantee):
 
     The sum is a mixture of martingales with mean at most delta, so that stopping anywhere gives
     `P(S) <= int_S exp(eps(t)) dP' + delta` for every set S of transcripts (proof in
-    `docs/frontier.md`). Any orders and weights are valid if they are fixed before the first
-    release. Every time costs more than the floor `eps(inf)`.
+    statement 14 of `docs/proofs`). Any orders and weights are valid if they are fixed before the
+    first release. Every time costs more than the floor `eps(inf)`.
 
     The maximum is bounded from above by `sum_i q_i exp(eps_i(t))`, eps_i the epsilon of order A_i
     at delta w_i/q_i, for every q with sum 1, and with equality at the best q. So an inexact q costs

@@ -37,7 +37,7 @@ class PureGuarantee(SafeGuarantee):
 
 
 class DiscretePureGuarantee(PureGuarantee):
-    """The cost `D1 / t` of discrete Laplace noise of time t (`docs/frontier.md`).
+    """The cost `D1 / t` of discrete Laplace noise of time t (statement 7 of `docs/proofs`).
 
     Use it with `nrjax.DiscreteLaplace`, whose documentation states by how much the cost of draws
     from finitely many random bits can exceed `D1 / t`.

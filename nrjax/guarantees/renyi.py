@@ -31,8 +31,8 @@ class RenyiBoundary(SafeGuarantee):
 
     Brownian noise that is stopped at any time t has the ex-post Rényi cost `A D2^2/(2t)` of order
     A. So `P(S) <= int_S exp(eps(t)) dP' + delta` for every set S of transcripts (proof in
-    `docs/frontier.md`). This notion is preserved by post-processing that keeps eps(t), adds up
-    under adaptive composition, and is (epsilon, delta)-DP if epsilon is a constant.
+    statement 13 of `docs/proofs`). This notion is preserved by post-processing that keeps eps(t),
+    adds up under adaptive composition, and is (epsilon, delta)-DP if epsilon is a constant.
 
     The order must be fixed before the first release. Every time costs more than the floor, which is
     the sum of the last two terms of eps(t). Epsilon is rounded up by 12 machine epsilons of each

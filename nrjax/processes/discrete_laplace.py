@@ -67,7 +67,7 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     t > s, `Z_t = Z_s` with probability `Var_s/Var_t`, otherwise `Z_s` plus independent noise of
     time t. Backwards, let `a = |Z_t|`, `k = 1/s - 1/t`, `m = 1/s + 1/t`,
     `h = exp(-m) (1 - exp(-k))/(1 - exp(-2/s))`, and G(x) geometric of ratio `exp(-x)` on 0, 1, ....
-    In the direction of the sign of `Z_t` (`docs/frontier.md`), `Z_s` is
+    In the direction of the sign of `Z_t` (statement 6 of `docs/proofs`), `Z_s` is
 
     * below 0, at `-1 - G(m)`, with probability h;
     * from 0 to a - 1, at j with weights `exp(-k j)`, with probability `(1 - h)(1 - exp(-k a))`;
@@ -146,7 +146,7 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     def bridge(
         self, key: Array, lower: DiscreteLaplaceState, upper: DiscreteLaplaceState, time: ArrayLike
     ) -> DiscreteLaplaceState:
-        """Return noise at a time between two states, given both (`docs/frontier.md`)."""
+        """Return noise at a time between two states, given both (statement 6 of `docs/proofs`)."""
         s, u = lower.time, upper.time
         time = jnp.asarray(time, s.dtype)
         coin, jump = jax.random.split(key)

@@ -21,9 +21,9 @@ class Exponential(Coordinates, BlockwiseProcess):
 
     Forwards from s to t > s, `Z_t = Z_s` with probability `s/t`, otherwise `Z_s + Exp` of mean t.
     Backwards, `Z_s = min(Z_t, E/k)` with `k = 1/s - 1/t` and E a standard exponential draw
-    (`docs/frontier.md`). In float32 the probability that a draw exceeds a bound has a relative
-    error of 6e-7 if the probability is at least 1e-3, and of 1.2e-4 if it is at least 1e-6, at
-    every scale.
+    (statement 19 of `docs/proofs`). In float32 the probability that a draw exceeds a bound has a
+    relative error of 6e-7 if the probability is at least 1e-3, and of 1.2e-4 if it is at least
+    1e-6, at every scale.
 
         >>> process = nrjax.processes.Exponential((3,))
         >>> nrjax.noise_path(jax.random.key(0), process, [4.0, 2.0, 1.0]).shape

@@ -47,8 +47,8 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
 
     In each coordinate, forwards from s to t > s, `Z_t = Z_s` with probability `(s/t)^2`, otherwise
     `Z_s + Lap(t)`. So `Z_t ~ Lap(t)` (scale t), and a path is piecewise constant. Rewinding uses
-    the exact reverse kernel at any s > 0 (`docs/mathematics.md`): a coordinate stays, or moves
-    across 0, towards 0 or away from 0.
+    the exact reverse kernel at any s > 0 (statement 2 of `docs/proofs`): a coordinate stays, or
+    moves across 0, towards 0 or away from 0.
 
     In float32 each coordinate takes 32 random bits per step. Noise therefore never exceeds 22
     scales (which ideal noise does with probability 2e-10), and probabilities are exact to 6e-8. Use
@@ -96,7 +96,7 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
     def bridge(
         self, key: Array, lower: NoiseState, upper: NoiseState, time: ArrayLike
     ) -> NoiseState:
-        """Return noise at a time between two states, given both (`docs/frontier.md`)."""
+        """Return noise at a time between two states, given both (statement 2 of `docs/proofs`)."""
         s, u = lower.time, upper.time
         time = jnp.asarray(time, s.dtype)
         coin, jump = jax.random.split(key)

@@ -1,10 +1,10 @@
 """Accuracy of the private tests: how far below the threshold an accepted utility can be.
 
-By a union bound over the steps (`docs/mathematics.md`), the probability of accepting a bad utility
-at any step is at most `gamma` if step n fails with probability at most `gamma * share_n`, and the
-shares sum to at most 1. The epsilons may depend on the releases. The formulas are for ideal noise.
-The rules widen their noise by `40 + 64/epsilon` machine epsilons. In float32 this makes shortfalls
-larger by a factor of 1.00008 at an epsilon of 0.1, and of 1.008 at an epsilon of 0.001.
+By a union bound over the steps (statement 18 of `docs/proofs`), the probability of accepting a bad
+utility at any step is at most `gamma` if step n fails with probability at most `gamma * share_n`,
+and the shares sum to at most 1. The epsilons may depend on the releases. The formulas are for ideal
+noise. The rules widen their noise by `40 + 64/epsilon` machine epsilons. In float32 this makes
+shortfalls larger by a factor of 1.00008 at an epsilon of 0.1, and of 1.008 at an epsilon of 0.001.
 
 `private_test` sets up a test that meets a target. All functions but it and `first_level` are
 elementwise. They raise a ValueError for concrete arguments out of range. The arguments:

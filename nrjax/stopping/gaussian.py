@@ -47,7 +47,7 @@ class GaussianThreshold(ThresholdRule):
     [low, high], and the threshold noise is drawn once. Stopping at query t costs
     `log I_t(Delta, Delta) - log I_t(0, 0)`. The cost is pure (delta = 0), holds for utilities that
     change in any direction between neighbours, and is tight (Lebensold, Precup and Balle 2024;
-    proof in `docs/frontier.md`):
+    proof in statement 20 of `docs/proofs`):
 
         I_t(D, D') = int phi(x) Phi((sx x + tau - high + D)/sz)^(t-1)
                          Phi((low + D' - tau - sx x)/sz) dx

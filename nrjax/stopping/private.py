@@ -37,7 +37,8 @@ class NoisyThreshold(ThresholdRule):
     The threshold noise takes a fraction s of epsilon (`share`) and has scale `Delta/(s eps)`. The
     query noise has scale `2 Delta/((1 - s) eps)`, or half that scale if a change of one row moves
     all utilities in the same direction (`monotone`; Lyu et al. 2017). Exponential noise on both
-    threshold and queries costs as much as Laplace noise, with smaller errors (`docs/frontier.md`).
+    threshold and queries costs as much as Laplace noise, with smaller errors (statement 19 of
+    `docs/proofs`).
 
     Attributes:
         noise: "laplace" or "exponential" (static).
@@ -101,8 +102,8 @@ class AboveThreshold(NoisyThreshold):
     of the whole transcript. The queries of noise reduction ("how good is this release?") depend on
     the data themselves. The total is then the cost of the test plus the ex-post cost of the
     releases up to the last one (Ligett 2017, Lemma 2.8, under the name `InteractiveAboveThreshold`;
-    proof in `docs/mathematics.md`). If the releases cost `(eps, delta)` with `delta > 0`, their
-    guarantee must hold for all steps at once, as a boundary does.
+    proof in statement 16 of `docs/proofs`). If the releases cost `(eps, delta)` with `delta > 0`,
+    their guarantee must hold for all steps at once, as a boundary does.
 
         >>> rule = nrjax.AboveThreshold(100.0, sensitivity=1.0, epsilon=0.5)
         >>> nrjax.stopping.first_yes(jax.random.key(0), rule, [3.0, 250.0, 80.0])

@@ -88,14 +88,14 @@ def rdp_of_reduction(order, epsilon):
 
 
 def rdp_of_capped(order, epsilon, cap):
-    """Return the certificate of a round with a cap (`docs/frontier.md`)."""
+    """Return the certificate of a round with a cap (statement 32 of `docs/proofs`)."""
     a, e, m = mp.mpf(order), mp.mpf(epsilon), mp.mpf(cap)
     slope = mp.sinh((a - 1) * m) / (mp.sinh(a * m) - mp.sinh((a - 1) * m))
     return e - mp.log(1 + slope * (1 - mp.exp(-e))) / (a - 1)
 
 
 def rdp_of_discrete(order, size, time):
-    """Return the certificate of discrete Laplace noise reduction (`docs/frontier.md`)."""
+    """Return the certificate of discrete Laplace noise reduction (statement 33 in the proofs)."""
     x, c = 1 / mp.mpf(time), 2 * (order - 1) * size
     more = (mp.exp(c * x) * (c * x - 1) + 1) / c**2 - x**2 / 2
     return rdp_of_reduction(order, size * x) + order / (6 * (order - 1)) * more

@@ -165,7 +165,7 @@ def test_inverse_fits_and_uses_the_budget(integers):
 
 
 def drift(y, order, epsilon):
-    """Return D(y) of the proof (`docs/composition.md`), as an integral and in closed form."""
+    """Return D(y) of statement 31 of `docs/proofs`, as an integral and in closed form."""
     excess = order - 1
 
     def loss(w):
@@ -218,7 +218,7 @@ def test_capped_out_of_range():
     ],
 )
 def test_published(order, epsilon, published):
-    """The table of `docs/frontier.md`: caps of 1, 1.5, 2 and 4 times epsilon."""
+    """The table of `docs/proofs/certificates.md`: caps of 1, 1.5, 2 and 4 times epsilon."""
     stated = capped(order, epsilon, epsilon * np.array([1, 1.5, 2, 4]))
     np.testing.assert_allclose(stated, published, atol=6e-6)
 

@@ -33,7 +33,7 @@ def pairs(n, low=-3, high=2, least=-12):
     [("standard", 2.7060, 0.03494), ("renyi", 3.0786, 0.04871), ("gdp", 3.4156, 0.05603)],
 )
 def test_published_budgets(conversion, first, second):
-    """The table of `docs/composition.md`: `sum D2^2/t` at (10, 1e-6) and (1, 1e-6)."""
+    """The table of `docs/proofs/composition.md`: `sum D2^2/t` at (10, 1e-6) and (1, 1e-6)."""
     for epsilon, wanted in ((10, first), (1, second)):
         gdp = conversion == "gdp"
         got = c.gdp_for(epsilon, 1e-6) ** 2 if gdp else 2 * c.zcdp_for(epsilon, 1e-6, conversion)

@@ -155,7 +155,7 @@ def looks(count, epsilon=0.3, delta=1e-6):
 
 
 def prior(name, times, middle):
-    """Return a prior of `docs/frontier.md`: 90 % near the middle time, 10 % on all times."""
+    """Return a prior of statement 14: 90 % near the middle time, 10 % on all times."""
     if name == "point":
         return 0.9 * (np.arange(times.size) == times.size // 2) + 0.1 / times.size
     factor = {"factor 2": 2, "factor 10": 10}[name]

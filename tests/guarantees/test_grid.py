@@ -62,7 +62,7 @@ def test_other_panels_agree():
     [(1, 4.7534, 4.7534, 4.7534), (5, 5.0681, 4.7585, 4.9779), (50, 5.3836, 5.0833, 5.3116)],
 )
 def test_published_heights(looks, constant, line, mixture):
-    """`docs/frontier.md` has `u(t*)/sqrt(t*)` for times over a factor of 100 around t*."""
+    """`docs/proofs/boundaries.md` has `u(t*)/sqrt(t*)` for times over a factor of 100 around t*."""
     times = np.geomspace(0.1, 10, looks) if looks > 1 else np.ones(1)
     assert tuned(times, np.sqrt(times), DELTA)[0] / np.sqrt(times[0]) == pytest.approx(
         constant, abs=6e-5

@@ -8,7 +8,7 @@ from tests.guarantees.oracle import best_gain, exceeds, hockey_stick
 
 pytestmark = pytest.mark.numerical
 
-# `docs/frontier.md`, at delta = 1e-6: epsilon, D2/sqrt(t), order, variance relative to the line.
+# Statement 13, at delta = 1e-6: epsilon, D2/sqrt(t), order, variance relative to the line.
 PUBLISHED = [
     (0.1, 0.02534, 165.7, 0.562),
     (0.3, 0.07127, 62.7, 0.634),

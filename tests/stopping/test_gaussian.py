@@ -32,7 +32,7 @@ def stated_cost(rule, stopped, answers):
 
 
 def test_published_costs():
-    """`docs/frontier.md` states these costs."""
+    """Statement 20 of `docs/proofs` states these costs."""
     rule = GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.80, 5.70, 1000)
     found = [stated_cost(rule, True, t) for t in (1, 2, 5, 10, 20, 100, 1000)]
     np.testing.assert_allclose(found, [0.117, 0.291, 0.586, 0.831, 1.074, 1.586, 2.181], atol=6e-4)

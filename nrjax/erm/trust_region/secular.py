@@ -1,8 +1,9 @@
 """The trust-region problem of a tridiagonal matrix, for many problems (lanes) at once.
 
 The problem is to minimise `(1/2) x'Tx - n x_1` over `|x| <= 1`. Every quadratic over a ball takes
-this form in a basis whose first axis is along the linear term (docs/mathematics.md, "Quadratics
-over a ball"). The lanes are the last axis of all arrays, since loops run along the matrix.
+this form in a basis whose first axis is along the linear term (`docs/proofs/regression.md`,
+"Quadratics over a ball"). The lanes are the last axis of all arrays, since loops run along the
+matrix.
 """
 
 import math

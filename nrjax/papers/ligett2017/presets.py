@@ -2,7 +2,7 @@
 
 * `paper`: the algorithms as printed, with errata corrected.
 * `figures`: the constants of the program that drew the printed figures.
-* `tight`: the smallest constants with a proof (`docs/mathematics.md`), and a smaller ball of
+* `tight`: the smallest constants with a proof (`docs/proofs/regression.md`), and a smaller ball of
   hypotheses.
 
 With every preset, a release at the epsilon of the utility theorem has the stated accuracy. Theorem

@@ -4,8 +4,8 @@ Counts are released under noise that is reduced until the counts are accurate en
 and discrete Laplace noise, noisy counts are whole numbers, so no floating-point residue depends on
 the data. Skellam noise has no published guarantee, so the study measures the realised privacy loss
 against a neighbouring data set, when trials end and at each noise level. Discrete Laplace noise
-(`docs/frontier.md`), Laplace noise and Brownian noise have guarantees. All mechanisms have the same
-standard deviations.
+(statement 7 of `docs/proofs`), Laplace noise and Brownian noise have guarantees. All mechanisms
+have the same standard deviations.
 """
 
 import jax.numpy as jnp

@@ -1,0 +1,72 @@
+"""Docstrings mark code by single backticks: names of nrjax become links, and the rest code."""
+
+import functools
+import inspect
+import re
+
+import nrjax
+
+_CODE = re.compile(r"(?<![`:])`([^`\n]+(?:\n[^`\n]+)?)`(?![`_])")
+_SHAPE = re.compile(r"(?<=[(\s])\*(?=[\w.]+[,)])")  # as in (*steps, *shape): no emphasis
+_STATEMENT = re.compile(r"([Ss]tatement (\d+)) of\s+`docs/proofs`")
+_PAGE = re.compile(r"docs/([\w/-]+)\.md")
+_kept = {}
+_SUBMODULES = ("composition", "counts", "datasets", "erm", "guarantees", "processes", "stopping")
+
+
+def _target(text):
+    """Return the full name of a public name, or None."""
+    name = text.removeprefix("nrjax.")
+    if name in nrjax.__all__ or any(name.startswith(f"{module}.") for module in _SUBMODULES):
+        value = nrjax
+        for part in name.split("."):
+            value = getattr(value, part, None)
+        if callable(value):
+            return f"nrjax.{name}"
+    return None
+
+
+def _role(match):
+    text = re.sub(r"\s+", " ", match[1])
+    if page := _PAGE.fullmatch(text):
+        return f":doc:`/{page[1]}`"
+    if name := _target(text):
+        return f":py:obj:`{text} <{name}>`"
+    return f"``{text}``"
+
+
+def _process(app, what, name, obj, options, lines):
+    """Convert code, and escape the characters that reStructuredText would read as markup."""
+    text = _SHAPE.sub(r"\\*", "\n".join(lines))
+    text = _STATEMENT.sub(r":ref:`\1 <statement-\2>`", text)
+    parts = re.split(r"(`+[^`]*`+)", text)
+    parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+    lines[:] = _CODE.sub(_role, "".join(parts)).split("\n")
+    if what == "property":
+        _kept[name] = list(lines)
+
+
+def _restore(app, what, name, obj, options, lines):
+    """Undo Napoleon for a property, whose first words it takes for a type."""
+    if what == "property":
+        lines[:] = _kept.pop(name, lines)
+
+
+def _skip(app, what, name, obj, skip, options):
+    """Fields are described under `Attributes:`, and are not repeated as members."""
+    methods = (property, functools.cached_property, staticmethod, classmethod)
+    return skip or not (inspect.isroutine(obj) or isinstance(obj, methods))
+
+
+def _public_bases(app, name, obj, options, bases):
+    """Show the bases that have a page."""
+    bases[:] = [base for base in bases if _target(base.__name__)] or [object]
+
+
+def setup(app):
+    """Convert every docstring before Napoleon reads it."""
+    app.connect("autodoc-process-docstring", _process, priority=400)
+    app.connect("autodoc-process-docstring", _restore, priority=600)
+    app.connect("autodoc-skip-member", _skip)
+    app.connect("autodoc-process-bases", _public_bases)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

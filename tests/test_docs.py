@@ -1,0 +1,101 @@
+"""The site: every public name is in the reference, and the code of the pages prints what they show."""
+
+import doctest
+import importlib
+import inspect
+import os
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+import nrjax
+from tests.test_doctests import FLAT, NAMES
+
+DOCS = Path(__file__).parent.parent / "docs"
+MODULES = (
+    *("composition", "composition.conversions", "composition.certificates", "counts", "datasets"),
+    *("erm", "erm.sensitivity", "erm.theory", "guarantees", "processes", "questions"),
+    *("schedules", "stopping", "stopping.accuracy", "utilities"),
+)
+# Pages whose code takes seconds, most of them to compile.
+LONG = re.compile(r"simulate\(|sweep\(|run_until\(|scan_path\(|choose\(|audit\(|\.run\(|\.fit\(")
+BLOCK = re.compile(r"^```(?:python|pycon)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+PAGES = {
+    str(path.relative_to(DOCS).with_suffix("")): path
+    for path in sorted(DOCS.rglob("*.md"))
+    if not {"_build", "gallery", "tutorials"} & set(path.parts) and BLOCK.search(path.read_text())
+}
+
+
+def documented():
+    """Return the full names in the tables of the reference."""
+    names = set()
+    for page in (DOCS / "reference").glob("*.rst"):
+        module = "nrjax"
+        for line in page.read_text().splitlines():
+            if line.startswith(".. currentmodule:: "):
+                module = line.split()[-1]
+            elif re.fullmatch(r"   \w+", line):
+                names.add(f"{module}.{line.strip()}")
+    return names
+
+
+def public():
+    """Return the full names of the public classes and functions."""
+    names = {f"nrjax.{name}" for name in FLAT}
+    for module in MODULES:
+        values = vars(importlib.import_module(f"nrjax.{module}"))
+        for name in values.get("__all__", [name for name in values if not name.startswith("_")]):
+            value = values[name]
+            here = "__all__" in values or getattr(value, "__module__", "") == f"nrjax.{module}"
+            if here and (inspect.isclass(value) or callable(value)) and name not in FLAT:
+                names.add(f"nrjax.{module}.{name}")
+    return names
+
+
+def test_every_public_name_is_in_the_reference():
+    assert sorted(public() - documented()) == []
+
+
+def test_the_reference_has_no_name_that_does_not_exist():
+    for name in documented():
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
+
+
+def run_code(text, name):
+    """Run the code of a page as one session. Return what differs from the page."""
+    code = "\n".join(BLOCK.findall(text))
+    test = doctest.DocTestParser().get_doctest(code, dict(NAMES), name, name, 0)
+    report = []
+    doctest.DocTestRunner(verbose=False, optionflags=FLAGS).run(test, out=report.append)
+    return "".join(report)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.long if LONG.search(path.read_text()) else ())
+        for page, path in PAGES.items()
+    ],
+)
+def test_the_code_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+    text = PAGES[page].read_text()
+    for code in BLOCK.findall(text):  # code without a prompt would not run
+        assert code.startswith(">>> "), code
+    assert run_code(text, page) == ""
+
+
+def test_a_wrong_page_is_found():
+    assert "Expected:" in run_code("```python\n>>> 1 + 1\n3\n```\n", "wrong")
+
+
+def test_links_between_pages_lead_to_files():
+    for path in (path for path in DOCS.rglob("*.md") if "_build" not in path.parts):
+        for target in re.findall(r"\]\(((?!https?:|#)[^)#]+\.(?:md|ipynb|rst))", path.read_text()):
+            assert os.path.exists(path.parent / target), f"{path.name} links to {target}"
