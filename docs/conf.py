@@ -19,8 +19,6 @@ extensions = [
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_ext", "_templates", "jupyter_execute"]
-# The gallery and the tutorials may be absent.
-suppress_warnings = ["toc.empty_glob"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "attrs_inline"]
 myst_heading_anchors = 4

@@ -1,4 +1,4 @@
-"""The site: every public name is in the reference, and the code of the pages prints what they show."""
+"""The site: every public name is in the reference, and the pages' code prints what they show."""
 
 import doctest
 import importlib
@@ -10,7 +10,6 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-import nrjax
 from tests.test_doctests import FLAT, NAMES
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -19,6 +18,11 @@ MODULES = (
     *("erm", "erm.sensitivity", "erm.theory", "guarantees", "processes", "questions"),
     *("schedules", "stopping", "stopping.accuracy", "utilities"),
 )
+# Functions of modules without `__all__` that only other modules use.
+HELPERS = {
+    *("best_order", "check_conversion", "number"),
+    *("distance", "largest_error", "largest_relative_error", "AdaptiveState"),
+}
 # Pages whose code takes seconds, most of them to compile.
 LONG = re.compile(r"simulate\(|sweep\(|run_until\(|scan_path\(|choose\(|audit\(|\.run\(|\.fit\(")
 BLOCK = re.compile(r"^```(?:python|pycon)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -51,7 +55,11 @@ def public():
         for name in values.get("__all__", [name for name in values if not name.startswith("_")]):
             value = values[name]
             here = "__all__" in values or getattr(value, "__module__", "") == f"nrjax.{module}"
-            if here and (inspect.isclass(value) or callable(value)) and name not in FLAT:
+            if (
+                here
+                and (inspect.isclass(value) or callable(value))
+                and name not in {*FLAT, *HELPERS}
+            ):
                 names.add(f"nrjax.{module}.{name}")
     return names
 

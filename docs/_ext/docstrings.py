@@ -6,7 +6,7 @@ import re
 
 import nrjax
 
-_CODE = re.compile(r"(?<![`:])`([^`\n]+(?:\n[^`\n]+)?)`(?![`_])")
+_CODE = re.compile(r"(`+[^`]*`+)")
 _SHAPE = re.compile(r"(?<=[(\s])\*(?=[\w.]+[,)])")  # as in (*steps, *shape): no emphasis
 _STATEMENT = re.compile(r"([Ss]tatement (\d+)) of\s+`docs/proofs`")
 _PAGE = re.compile(r"docs/([\w/-]+)\.md")
@@ -26,8 +26,9 @@ def _target(text):
     return None
 
 
-def _role(match):
-    text = re.sub(r"\s+", " ", match[1])
+def _role(code):
+    """Return the reStructuredText of `code`, a span with its backticks."""
+    text = re.sub(r"\s+", " ", code.strip("`"))
     if page := _PAGE.fullmatch(text):
         return f":doc:`/{page[1]}`"
     if name := _target(text):
@@ -39,9 +40,13 @@ def _process(app, what, name, obj, options, lines):
     """Convert code, and escape the characters that reStructuredText would read as markup."""
     text = _SHAPE.sub(r"\\*", "\n".join(lines))
     text = _STATEMENT.sub(r":ref:`\1 <statement-\2>`", text)
-    parts = re.split(r"(`+[^`]*`+)", text)
-    parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
-    lines[:] = _CODE.sub(_role, "".join(parts)).split("\n")
+    parts = _CODE.split(text)
+    for i, part in enumerate(parts):
+        if i % 2 == 0:
+            parts[i] = part.replace("|", r"\|")
+        elif not parts[i - 1].endswith(":") and not part.startswith("``"):
+            parts[i] = _role(part)
+    lines[:] = "".join(parts).split("\n")
     if what == "property":
         _kept[name] = list(lines)
 

@@ -1,10 +1,10 @@
 """Sources of pages that lie elsewhere: the help of the command, and the notebooks."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nrjax
@@ -15,23 +15,27 @@ COMMANDS = (
 )
 
 
+# One process for all commands: most of the time is that of importing JAX.
+_SCRIPT = """
+import contextlib, pathlib, sys
+from nrjax import cli
+for command in sys.argv[2:]:
+    name = command.replace(" ", "_") or "nrjax"
+    with open(pathlib.Path(sys.argv[1], f"{name}.txt"), "w") as file:
+        with contextlib.redirect_stdout(file), contextlib.suppress(SystemExit):
+            cli.main([*command.split(), "--help"])
+"""
+
+
 def _write_help(folder):
     """Write the help of each command, unless it is newer than the package."""
-    package = Path(nrjax.__file__).parent
+    package, first = Path(nrjax.__file__).parent, folder / "nrjax.txt"
     newest = max(file.stat().st_mtime for file in package.rglob("*.py"))
-
-    def write(command):
-        path = folder / f"{command.replace(' ', '_') or 'nrjax'}.txt"
-        if path.exists() and path.stat().st_mtime > newest:
-            return
-        words = [sys.executable, "-m", "nrjax", *command.split(), "--help"]
+    if not first.exists() or first.stat().st_mtime < newest:
+        folder.mkdir(parents=True, exist_ok=True)
         settings = os.environ | {"COLUMNS": "88", "NO_COLOR": "1", "TERM": "dumb"}
-        text = subprocess.run(words, env=settings, text=True, capture_output=True, check=True)
-        path.write_text(text.stdout)
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(write, COMMANDS))
+        words = [sys.executable, "-c", _SCRIPT, str(folder), *COMMANDS]
+        subprocess.run(words, env=settings, check=True)
 
 
 def _copy_notebooks(docs):
@@ -49,7 +53,16 @@ def _start(app):
         _copy_notebooks(docs)
 
 
+def _drop_absent(app, docname, source):
+    """Remove the gallery and the tutorials from the menu if they are absent."""
+    if docname == "index":
+        for folder in ("gallery", "tutorials"):
+            if not (Path(app.srcdir) / folder / "index.md").exists():
+                source[0] = re.sub(rf"^{folder}/index\n", "", source[0], flags=re.MULTILINE)
+
+
 def setup(app):
     """Write the files before Sphinx looks for pages."""
     app.connect("builder-inited", _start, priority=100)
+    app.connect("source-read", _drop_absent)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
