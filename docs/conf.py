@@ -35,8 +35,8 @@ bibtex_reference_style = "author_year"
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-napoleon_use_ivar = True
 napoleon_attr_annotations = False
+napoleon_custom_sections = [("Attributes", "params_style")]
 napoleon_use_rtype = False
 
 nitpick_ignore = [("py:obj", "nrjax.erm.statistics.sensitivity")]

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+import jax
 import matplotlib as mpl
 import pytest
 
@@ -91,6 +92,8 @@ def run_code(text, name):
     ],
 )
 def test_the_code_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    if jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        pytest.skip("the pages show numbers in float32")
     monkeypatch.chdir(tmp_path)
     mpl.use("agg")
     text = PAGES[page].read_text()
