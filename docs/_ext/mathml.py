@@ -10,7 +10,7 @@ def _inline(self, node):
 
 
 def _block(self, node):
-    self.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>\n')
+    self.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>\n')
     raise nodes.SkipNode
 
 
