@@ -155,8 +155,8 @@ class Mechanism(Pytree):
                 By default 100 epsilons from 0.01 to 10, or a part of this range if the boundary or
                 discrete noise reaches only a part; or the levels of `on`.
             private: whether the test of the score is private, which needs levels of fixed times.
-                For a study write `nrjax.Case(trial=interaction, goal=at_least)`, since the goal of a
-                case is by default the threshold of its rule.
+                For a study write `nrjax.Case(trial=interaction, goal=at_least)`, since the goal of
+                a case is by default the threshold of its rule.
             margin: distance of the private test's threshold above `at_least`, in units of the
                 score. By default 3/4 of the distance from `at_least` to the best score: the score
                 of the optimum, taken as public, for a problem's utility, and 0 for other scores.
