@@ -3,14 +3,28 @@
 from docutils import nodes
 from latex2mathml.converter import convert
 
+# As in TeX, no space around bars and slashes, which browsers set as operators.
+_TIGHT = {
+    '<mo stretchy="false">&#x0007C;</mo>': "<mi>|</mi>",
+    "<mo>&#x0002F;</mo>": "<mi>/</mi>",
+}
+
+
+def _mathml(node, display):
+    """Return the MathML of a node with LaTeX."""
+    text = convert(node.astext().replace("{aligned}", "{align*}"), display=display)
+    for wide, tight in _TIGHT.items():
+        text = text.replace(wide, tight)
+    return text
+
 
 def _inline(self, node):
-    self.body.append(convert(node.astext()))
+    self.body.append(_mathml(node, "inline"))
     raise nodes.SkipNode
 
 
 def _block(self, node):
-    self.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>\n')
+    self.body.append(f'<div class="formula">{_mathml(node, "block")}</div>\n')
     raise nodes.SkipNode
 
 
