@@ -39,10 +39,9 @@ def _write_help(folder):
 
 
 def _copy_notebooks(docs):
-    """Copy the notebooks that changed to a folder of the site, which shows them executed."""
-    (docs / "notebooks").mkdir(exist_ok=True)
+    """Copy the notebooks that changed to the tutorials, which show them executed."""
     for source in (docs.parent / "notebooks").glob("*.ipynb"):
-        copy = docs / "notebooks" / source.name
+        copy = docs / "tutorials" / source.name
         if not copy.exists() or copy.read_bytes() != source.read_bytes():
             shutil.copyfile(source, copy)
 
