@@ -63,15 +63,9 @@ def _skip(app, what, name, obj, skip, options):
     return skip or not (inspect.isroutine(obj) or isinstance(obj, methods))
 
 
-def _public_bases(app, name, obj, options, bases):
-    """Show the bases that have a page."""
-    bases[:] = [base for base in bases if _target(base.__name__)] or [object]
-
-
 def setup(app):
     """Convert every docstring before Napoleon reads it."""
     app.connect("autodoc-process-docstring", _process, priority=400)
     app.connect("autodoc-process-docstring", _restore, priority=600)
     app.connect("autodoc-skip-member", _skip)
-    app.connect("autodoc-process-bases", _public_bases)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
