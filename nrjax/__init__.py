@@ -35,6 +35,7 @@ These modules are loaded when you use them. `help(nrjax.erm)` documents the modu
     erm           private logistic, ridge and other regularised regression
     counts        histograms, and counts under a budget
     datasets      data sets and your own tables, scaled
+    private_selection  a good result of many private runs, such as of tuned models
     questions     questions for `nrjax.choose`
     study         studies, results, tables and figures
     papers        reproductions of published experiments

@@ -36,6 +36,7 @@ from nrjax.outcome import Outcome as Outcome
 from nrjax.outcome import Status as Status
 from nrjax.path import Path as Path
 from nrjax.path import scan_path as scan_path
+from nrjax.private_selection import PoissonSelection as PoissonSelection
 from nrjax.processes import Brownian as Brownian
 from nrjax.processes import DiscreteLaplace as DiscreteLaplace
 from nrjax.processes import IndependentLaplace as IndependentLaplace
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from nrjax import datasets as datasets
     from nrjax import erm as erm
     from nrjax import papers as papers
+    from nrjax import private_selection as private_selection
     from nrjax import questions as questions
     from nrjax import study as study
     from nrjax.choice.choosing import choose as choose
@@ -98,8 +100,16 @@ else:
     }
     _SOURCES = {name: f"nrjax.{file}" for file, names in _LATER.items() for name in names}
     _MODULES = (
-        *("composition", "counts", "datasets", "erm", "guarantees", "papers", "processes"),
-        *("questions", "schedules", "stopping", "study", "utilities"),
+        *("composition", "counts", "datasets", "erm", "guarantees", "papers"),
+        *(
+            "private_selection",
+            "processes",
+            "questions",
+            "schedules",
+            "stopping",
+            "study",
+            "utilities",
+        ),
     )
     _DEFINED = [
         name

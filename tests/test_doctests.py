@@ -19,7 +19,15 @@ NAMES = {"nrjax": nrjax, "jax": jax, "jnp": jnp, "np": np, "dataclasses": datacl
 FLAT = [name for name in nrjax.__all__ if not isinstance(getattr(nrjax, name), types.ModuleType)]
 MODULES = (
     *("composition", "composition.conversions", "counts", "datasets", "erm", "guarantees"),
-    *("processes", "questions", "schedules", "stopping", "stopping.accuracy", "utilities"),
+    *(
+        "private_selection",
+        "processes",
+        "questions",
+        "schedules",
+        "stopping",
+        "stopping.accuracy",
+        "utilities",
+    ),
 )
 
 

@@ -47,7 +47,7 @@ ORDER = (
     ("study",),
     ("simulation",),
     ("fixed",),
-    ("counts", "erm", "datasets"),
+    ("counts", "erm", "datasets", "private_selection"),
     ("engine", "path", "releases"),
     ("mechanism", "_levels"),
     ("interaction", "_cross_checks", "_interface_checks"),

@@ -15,7 +15,7 @@ import pytest
 
 import nrjax
 from nrjax import composition as c
-from nrjax import counts, datasets, erm
+from nrjax import counts, datasets, erm, private_selection
 from tests.problems import Distance, interaction, small_data
 
 LINE = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
@@ -146,6 +146,11 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: counts.ExponentialMechanism(0.1),
     count_release,
     lambda: counts.CountOutcome(*[np.ones(3)] * len(counts.CountOutcome._fields)),
+    lambda: nrjax.PoissonSelection(smooth, [0.5, 1.0], 2.0, data=(np.ones(3),)),
+    lambda: private_selection.RepeatedSelection(smooth, 0.5, 0.1),
+    lambda: private_selection.Candidate(jnp.float32(0.5), np.ones(3)),
+    lambda: private_selection.Selected(*[np.ones(3)] * 4),
+    lambda: private_selection.Simulated(private_selection.Selected(*[np.ones(3)] * 4), np.ones(3)),
     lambda: counts.FirstPassage(*[np.ones(3)] * 5),
     lambda: nrjax.stopping.FirstYes(*[np.ones(3)] * len(nrjax.stopping.FirstYes._fields)),
 )
@@ -155,7 +160,10 @@ BY_IDENTITY = {
     *(datasets.Counts, datasets.Dataset, counts.Neighbour, nrjax.Choice, nrjax.FixedRelease),
 }
 """Classes whose copies are not equal."""
-MODULES = ("composition", "counts", "datasets", "erm", "guarantees", "processes", "stopping")
+MODULES = (
+    *("composition", "counts", "datasets", "erm", "guarantees", "private_selection"),
+    *("processes", "stopping"),
+)
 SPECIAL = {
     nrjax.Pytree,
     nrjax.Distribution,
