@@ -4,7 +4,7 @@ from functools import partial
 
 from nrjax._lazy import submodule
 
-PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023")
+PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023", "tuning")
 """Names of the papers' studies."""
 
 OWN_TABLE = "regression"

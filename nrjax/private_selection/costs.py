@@ -7,12 +7,12 @@ Sources: Liu and Talwar 2019 [LT19], Papernot and Steinke 2022 [PS22], and `docs
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from nrjax._validation import check, check_positive
 from nrjax.composition.conversions import SLACK
@@ -78,7 +78,7 @@ def negative_binomial_cost(epsilon: float, shape: float) -> float:
 
 
 def repeated_divergence(
-    orders: Sequence[float], divergences: Sequence[float], mean: float, shape: float
+    orders: ArrayLike, divergences: ArrayLike, mean: float, shape: float
 ) -> np.ndarray:
     """Return Rényi divergences of the best of K runs [PS22, Theorems 2 and 6], rounded up.
 
@@ -97,18 +97,17 @@ def repeated_divergence(
         shape: shape of the distribution of K, >= 0: infinite for the Poisson distribution, for
             which K = 0 publishes nothing; 0 for the logarithmic and 1 for the geometric one.
     """
-    orders, divergences = np.asarray(orders, float), np.asarray(divergences, float)
-    check(np.ndim(orders) == 1 and np.all(orders > 1), "orders", orders, "a vector, all above 1")
-    check(divergences.shape == orders.shape, "divergences", divergences, "one for each order")
+    order, divergence = np.asarray(orders, float), np.asarray(divergences, float)
+    check(order.ndim == 1 and np.all(order > 1), "orders", orders, "a vector, all above 1")
+    check(divergence.shape == order.shape, "divergences", divergences, "one for each order")
     check(math.isfinite(mean) and mean >= 1, "mean", mean, "finite, and 1 or more")
     check(shape >= 0, "shape", shape, "0 or more")
-    growth = divergences + math.log(mean) / (orders - 1)
+    growth = divergence + math.log(mean) / (order - 1)
     if math.isinf(shape):
-        level = np.log1p(1 / (orders - 1))
-        return (growth + mean * _delta(orders, divergences, level)) * (1 + 100 * SLACK)
-    gamma = _gamma(mean, shape)
-    fixed = np.min((1 - 1 / orders) * divergences - math.log(gamma) / orders)
-    total = growth + (1 + shape) * fixed
+        level = np.log1p(1 / (order - 1))
+        return (growth + mean * _delta(order, divergence, level)) * (1 + 100 * SLACK)
+    log_gamma = math.log(_gamma(mean, shape))
+    total = growth + (1 + shape) * np.min((1 - 1 / order) * divergence - log_gamma / order)
     # Divergences rise with the order, so those of larger orders are bounds as well.
     return np.minimum.accumulate(total[::-1])[::-1] * (1 + 100 * SLACK)
 

@@ -131,7 +131,7 @@ def test_baselines_have_their_exact_probabilities(method):
     [
         ({"epsilons": []}, "epsilons must be a non-empty vector"),
         ({"epsilons": [0.0]}, "epsilons must be from 1e-06 to 1000"),
-        ({"means": [1.0, 2.0, 3.0]}, "means must be a number, or 2 numbers"),
+        ({"means": [1.0, 2.0, 3.0]}, "means must be a number, or one per stage .2."),
         ({"means": 0.0}, "means must be from 1e-06"),
         ({"others": 0.0}, "others must be 1e-6 or more"),
         ({"delta": 1.0}, "delta must be 0 or more and below 1"),
@@ -148,5 +148,5 @@ def test_stages_and_epsilons_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="stage must be from 0 to 2"):
         staged().cost(3)
     data = tuple(map(jnp.asarray, (LAWS, COSTS, SCORES)))
-    with pytest.raises(ValueError, match="epsilon of the candidate must be None"):
+    with pytest.raises(ValueError, match="epsilon of a candidate must be None"):
         RepeatedSelection(draw, 0.5, 0.1, data=data).run(jax.random.key(0))

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from nrjax.papers import ligett2017, rogers2023, skellam_counts, whitehouse2022
+from nrjax.papers import ligett2017, rogers2023, skellam_counts, tuning, whitehouse2022
 from tests.study import example
 
-NAMES = ("example", "whitehouse2022", "ligett2017", "skellam_counts", "rogers2023")
+NAMES = ("example", "whitehouse2022", "ligett2017", "skellam_counts", "rogers2023", "tuning")
 TRIALS, CHUNK = 20, 8
 
 
@@ -37,5 +37,10 @@ def study(name, folder, **changes):
     if name == "skellam_counts":
         own = {"data": counts, "mechanism": ("skellam", "brownian"), "levels": 8}
         return skellam_counts.study(skellam_counts.Settings(**own | {"curve_levels": 4} | changes))
+    if name == "tuning":
+        own = {"data": table, "rows": 99, "features": ("", "x0"), "gain": (0.3, 0.6), "levels": 3}
+        own |= {"task": ("logistic",), "method": ("single", "liu_talwar", "reduction")}
+        own |= {"lowest_epsilon": 2.0, "highest_epsilon": 100.0}
+        return tuning.study(tuning.Settings(**own | changes))
     own = {"data": (counts,), "levels": 20, "epsilon": 3.0}
     return rogers2023.study(rogers2023.Settings(**own | changes))

@@ -21,6 +21,7 @@ CHANGES = {
     "ligett2017": {"gamma": 0.2},
     "skellam_counts": {"delta": 1e-5},
     "rogers2023": {"epsilon": 2.0},
+    "tuning": {"stop": 0.1},
 }
 """A setting of each study that differs from that of the run."""
 

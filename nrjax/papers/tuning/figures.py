@@ -1,0 +1,47 @@
+"""The figure of `tuning`: mean test loss by the epsilon that was paid."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from nrjax.papers._claims import group_by
+from nrjax.papers.tuning.report import curves
+from nrjax.study import plotting
+from nrjax.study.plotting import ellipsis, humanise
+from nrjax.study.results import Results
+
+_ZERO: Any = {"color": "0.35", "linewidth": 1, "linestyle": (0, (2, 2)), "zorder": 1}
+
+
+def loss(results: Results) -> Figure:
+    """Draw the mean test loss against the mean epsilon, a panel per task and a curve per method."""
+    tasks = group_by(results.cases.values(), "task")
+    drawn = {
+        task: {name: curve for case in cases for name, curve in curves(results, case.name).items()}
+        for task, cases in tasks.items()
+    }
+    styles = plotting.mechanism_styles(name for each in drawn.values() for name in each)
+    width = max(6.0, 0.8 + 4.6 * len(tasks))
+    figure, panels = plotting.new_panels(width, 1, len(tasks), height=4.4)
+    for axes, (task, methods) in zip(panels[0], drawn.items(), strict=True):
+        facts = tasks[task][0].attributes
+        plotting.log_scale(axes, "x", plotting.axis_limits(each[0] for each in methods.values()))
+        for rank, (name, (epsilon, losses)) in enumerate(methods.items()):
+            order = np.argsort(epsilon)
+            plotting.draw_curve(axes, epsilon[order], losses[:, order], styles[name], rank)
+        # Models with much noise are worse than the zero model, which is where the panel ends.
+        zero, least = facts["zero_loss"], min(each[1][0].min() for each in methods.values())
+        axes.set_ylim(least - 0.05 * (zero - least), zero + 0.05 * (zero - least))
+        axes.axhline(zero, **_ZERO)
+        axes.set(xlabel="mean ε that was paid (nat)")
+        axes.set_title(f"{task[0]} on {ellipsis(facts['data'])}", fontsize="medium")
+        plotting.draw_grid(axes, "y")
+    panels[0][0].set_ylabel("mean clipped loss on the test rows")
+    handles: list[Any] = [
+        plotting.legend_line(humanise(name), style) for name, style in styles.items()
+    ]
+    handles.append(plotting.legend_line("zero model", **(_ZERO | {"marker": ""})))
+    handles.append(plotting.legend_patch("95 % interval of the mean loss"))
+    plotting.legend_below(figure, handles, 4)
+    return figure

@@ -1,0 +1,126 @@
+"""The report of `tuning`: the epsilon that each method pays for a test loss."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nrjax.papers._claims import data_remarks, group_by, humanise
+from nrjax.papers.tuning.settings import FIXED
+from nrjax.study.formats import json_safe, number
+from nrjax.study.plotting import mean_curve
+from nrjax.study.report import Report
+from nrjax.study.results import Reporting, Results
+
+Curve = tuple[np.ndarray, np.ndarray]
+"""Mean epsilons, shape (n,), and mean losses with their 95 % intervals, shape (3, n)."""
+
+
+def curves(results: Results, case: str) -> dict[str, Curve]:
+    """Return the curves of a case by name: by rising epsilon, or by falling target.
+
+    The case of single models has two curves: the first candidate, and at each epsilon the candidate
+    with the smallest mean loss.
+    """
+    paid, losses = (
+        mean_curve(results.levels(case, quantity, "outcome")) for quantity in ("paid", "test_loss")
+    )
+    facts = results.cases[case].attributes
+    if facts["method"] != "single":
+        return {facts["method"]: (paid[0], losses)}
+    table = losses.reshape(3, -1, len(facts["candidates"]))
+    best = table[:, np.arange(table.shape[1]), table[0].argmin(axis=1)]
+    levels = paid[0].reshape(table.shape[1:])[:, 0]
+    return {"no_tuning": (levels, table[:, :, 0]), "oracle": (levels, best)}
+
+
+def epsilon_at(curve: Curve, target: float) -> float | None:
+    """Return the mean epsilon at which the mean loss first reaches a target, None if it does not.
+
+    The epsilon is interpolated in its logarithm. It is the smallest of the curve if the loss of
+    that epsilon is below the target.
+    """
+    epsilons, losses = curve[0], curve[1][0]
+    reached = np.flatnonzero(losses <= target)
+    if not reached.size or not reached[0]:
+        return float(epsilons[0]) if reached.size else None
+    low, high = reached[0] - 1, reached[0]
+    part = (losses[low] - target) / (losses[low] - losses[high])
+    return float(epsilons[low] ** (1 - part) * epsilons[high] ** part)
+
+
+class TuningReporting(Reporting):
+    """The report of epsilons at equal test losses, by method."""
+
+    case_facts = ("task", "method", "data", "trials")
+
+    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Any]]:
+        """Return the function that draws each figure, by name."""
+        from nrjax.papers.tuning.figures import loss  # matplotlib is slow to import
+
+        return {"loss": loss}
+
+    def measure(self, results: Results, case: str) -> dict[str, Any]:
+        """Return the curves of a case.
+
+        Returns:
+            `curves`, by name: mean `epsilon` and mean `loss` at each level, with its 95 %
+            `interval`, and `epsilon_at`, the epsilon at each of the `targets`. `mean_runs` is the
+            mean number of runs at each level, for this report only.
+        """
+        drawn, targets = curves(results, case), results.cases[case].attributes["targets"]
+        runs = [values.mean for values in results.levels(case, "runs", "outcome")]
+        entries = {
+            name: {
+                "epsilon": curve[0].tolist(),
+                "loss": curve[1][0].tolist(),
+                "interval": json_safe(curve[1][1:].T.tolist()),
+                "epsilon_at": [epsilon_at(curve, target) for target in targets],
+            }
+            for name, curve in drawn.items()
+        }
+        return {"curves": entries, "mean_runs": runs}
+
+    def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
+        """Return a table of the epsilon that each method pays at equal test losses."""
+        cases, gains = summary["cases"], results.about["settings"]["gain"]
+        rows = []
+        for case in cases:
+            runs = np.mean(case["mean_runs"])
+            for name, curve in case["curves"].items():
+                cells = [_cell(curve, each) for each in curve["epsilon_at"]]
+                rows.append((f"{case['task']} {humanise(name)}", *cells, f"{runs:.1f}"))
+        title = f"{summary['study']}: mean epsilon at equal mean test losses"
+        headings = ("method", *(f"{100 * gain:g} % of the gain" for gain in gains), "runs")
+        return Report(title, headings, tuple(rows), tuple(_remarks(cases, gains)))
+
+
+def _cell(curve: Mapping[str, Any], epsilon: float | None) -> str:
+    """Return an epsilon as text; "-" if no level of the method reaches the loss."""
+    if epsilon is None:
+        return "-"
+    return ("at most " if epsilon == curve["epsilon"][0] else "") + f"{epsilon:.3g}"
+
+
+def _remarks(cases: Sequence[Mapping[str, Any]], gains: Sequence[float]) -> list[str]:
+    lines = []
+    for (task,), (case, *_) in group_by(cases, "task").items():
+        targets = ", ".join(map(number, case["targets"]))
+        lines.append(
+            f"{task} on {case['data']}: {case['rows']:,} rows, a third each to train, score and "
+            f"measure; {len(case['candidates'])} candidates ({case['candidates'][0]} without "
+            f"tuning). Test losses at the {len(gains)} fractions of the gain: {targets}; zero "
+            f"model {number(case['zero_loss'])}. Losses are clipped per row."
+        )
+    return [
+        *lines,
+        *data_remarks(cases),
+        f"Epsilon is pure. It is fixed in advance for {', '.join(map(humanise, FIXED[1:]))}, no "
+        "tuning and the oracle, so these need to know the epsilon of the wanted loss. The others "
+        "are told the loss, and epsilon is the mean of what they paid, failures included.",
+        "The oracle knows the candidate of the smallest mean loss, and pays for one release. "
+        "Choosing among many noisy models also chooses favourable noise, so a method can do better "
+        "than the oracle.",
+        "Runs: mean number of runs over the levels, which only a simulation may report. It is not "
+        "part of what epsilon covers.",
+    ]
