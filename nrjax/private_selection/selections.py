@@ -88,7 +88,7 @@ class PoissonSelection(Selection):
             if value is None and name == "others":
                 continue
             _check_between(name, value, least, most)
-            fits = np.shape(value) in (np.shape(self.epsilons), ())
+            fits = np.shape(getattr(self, name)) in (np.shape(self.epsilons), ())
             check(fits, name, value, f"a number, or one per stage ({np.size(self.epsilons)})")
         stages = np.shape(self.epsilons)
         check(len(stages) == 1 and stages[0] > 0, "epsilons", self.epsilons, "a non-empty vector")

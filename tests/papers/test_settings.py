@@ -68,6 +68,12 @@ WRONG = {
         ("levels must be at least 2", {"levels": 1}),
         ("top must be at least 1", {"top": 0}),
     ],
+    "tuning": [
+        ("gain must be strictly between 0 and 1", {"gain": (0.5, 1.0)}),
+        ("lowest_epsilon must be below highest_epsilon = 20", {"lowest_epsilon": 30.0}),
+        ("stop must be strictly between 0 and 1", {"stop": 0.0}),
+        ("features must be without repetition", {"features": ("", "")}),
+    ],
 }
 
 

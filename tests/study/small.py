@@ -39,7 +39,7 @@ def study(name, folder, **changes):
         return skellam_counts.study(skellam_counts.Settings(**own | {"curve_levels": 4} | changes))
     if name == "tuning":
         own = {"data": table, "rows": 99, "features": ("", "x0"), "gain": (0.3, 0.6), "levels": 3}
-        own |= {"task": ("logistic",), "method": ("single", "liu_talwar", "reduction")}
+        own |= {"task": ("logistic",), "method": ("single", "liu_talwar", "poisson_reduction")}
         own |= {"lowest_epsilon": 2.0, "highest_epsilon": 100.0}
         return tuning.study(tuning.Settings(**own | changes))
     own = {"data": (counts,), "levels": 20, "epsilon": 3.0}

@@ -8,8 +8,14 @@ from matplotlib.figure import Figure
 from nrjax.papers._claims import group_by
 from nrjax.papers.tuning.report import curves
 from nrjax.study import plotting
-from nrjax.study.plotting import ellipsis, humanise
+from nrjax.study.plotting import Style, ellipsis, humanise
 from nrjax.study.results import Results
+
+_ENDS = {
+    "no_tuning": Style("0.8", "", "0.45", "-", "x"),
+    "oracle": Style("0.8", "", "black", (0, (4, 1)), "*"),
+}
+"""Styles of what the methods are compared with."""
 
 _ZERO: Any = {"color": "0.35", "linewidth": 1, "linestyle": (0, (2, 2)), "zorder": 1}
 
@@ -21,7 +27,9 @@ def loss(results: Results) -> Figure:
         task: {name: curve for case in cases for name, curve in curves(results, case.name).items()}
         for task, cases in tasks.items()
     }
-    styles = plotting.mechanism_styles(name for each in drawn.values() for name in each)
+    names = plotting.unique(name for each in drawn.values() for name in each)
+    styles = plotting.mechanism_styles(name for name in names if name not in _ENDS)
+    styles = {name: _ENDS[name] if name in _ENDS else styles[name] for name in names}
     width = max(6.0, 0.8 + 4.6 * len(tasks))
     figure, panels = plotting.new_panels(width, 1, len(tasks), height=4.4)
     for axes, (task, methods) in zip(panels[0], drawn.items(), strict=True):

@@ -1,13 +1,20 @@
 """The settings of `tuning`, whose fields are also options of the command line."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 from nrjax._validation import check
 from nrjax.papers._settings import check_settings
 
 Method = Literal[
-    "single", "composition", "geometric", "logarithmic", "liu_talwar", "first", "best", "reduction"
+    "single",
+    "composition",
+    "geometric",
+    "logarithmic",
+    "liu_talwar",
+    "poisson_first",
+    "poisson_best",
+    "poisson_reduction",
 ]
 FIXED = ("single", "composition", "geometric", "logarithmic")
 """The methods whose epsilon is chosen in advance. The other methods stop at a target loss."""
@@ -38,26 +45,23 @@ class Settings:
     )
     """Candidate sets of features, each a regular expression for their names. The first is that of a
     model without tuning. The candidates are all pairs with a `regularisation`."""
-    method: tuple[Method, ...] = (
-        *("single", "composition", "geometric", "logarithmic"),
-        *("liu_talwar", "first", "best", "reduction"),
-    )
+    method: tuple[Method, ...] = get_args(Method)
     """Methods. With an epsilon chosen in advance: `single` models, for no tuning and the oracle;
     `composition` of all candidates at equal epsilons; the best of a `geometric` or `logarithmic`
     number of random candidates. With a target loss, at epsilons that double from stage to stage:
-    `liu_talwar` pays for each stage; `first` and `best` success of Poisson numbers of runs; and
-    `reduction`, which also reduces the noise within a run."""
-    gain: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9)
+    `liu_talwar` pays for each stage; `poisson_first` and `poisson_best` publish the first or best
+    success of Poisson numbers of runs; `poisson_reduction` also reduces the noise within a run."""
+    gain: tuple[float, ...] = (0.4, 0.6, 0.7, 0.8, 0.9)
     """Target losses, as fractions of the way from the zero model's loss on the scoring rows to that
     of the best candidate without noise. The study takes both from the data, without privacy."""
     lowest_epsilon: float = 0.02
     """Smallest epsilon, and that of the first stage."""
     highest_epsilon: float = 20.0
     """Largest epsilon, which limits the number of stages, too."""
-    levels: int = 13
+    levels: int = 9
     """Number of epsilons of the methods with an epsilon chosen in advance, in equal ratios."""
     runs: float = 4.0
-    """Mean number of runs per stage (first, best, reduction)."""
+    """Mean number of runs per stage (the methods poisson)."""
     stop: float = 0.05
     """Parameter of the number of runs (geometric, logarithmic, liu_talwar): the probability with
     which the selection ends after each run, for the geometric distribution."""

@@ -17,9 +17,11 @@ from nrjax.papers.tuning.settings import FIXED, Settings
 from nrjax.papers.tuning.trials import Table, Tuning
 from nrjax.study.study import Study
 
-_MOST = {"logistic": 2 * math.log(2), "ridge": 0.5}
-"""Largest loss of a row, to which losses are clipped: twice that of the zero model, or the loss of
-the zero model on the largest label."""
+_MOST = {"logistic": 5 * math.log(2), "ridge": 0.5}
+"""Largest loss of a row, to which losses are clipped.
+
+It is five times the loss of the zero model, so that a confident constant is worse than the zero
+model; or the loss of the zero model on the largest label."""
 
 _QUANTITIES = {
     name: nrjax.Quantity(bins=None, units=units, dims=("level",))

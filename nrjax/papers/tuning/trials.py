@@ -9,9 +9,8 @@ from jax import Array
 from nrjax.private_selection import Candidate, PoissonSelection, RepeatedSelection
 from nrjax.processes import Laplace, noise_path
 from nrjax.pytrees import Pytree, static
-from nrjax.stopping import ReducedAboveThreshold, first_yes
 
-_REDUCED = 2.0 ** -jnp.linspace(3, 0, 10)
+_REDUCED = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """Epsilons of a noise-reduction run, as multiples of its cap."""
 _SHARES = {"geometric": 3, "logarithmic": 2}
 """Cost of these methods as a multiple of the epsilon of one run."""
@@ -53,6 +52,11 @@ class Table(Pytree):
         noise = jax.random.laplace(key, self.optima.shape[1:], self.optima.dtype)
         return self.optima[number] + self.scales[number] / epsilon * noise
 
+    def score(self, key: Array, model: Array, epsilon: Any) -> Array:
+        """Return minus the loss of a model on the scoring rows, under noise."""
+        noise = jax.random.laplace(key, (), model.dtype)
+        return self.sensitivity / epsilon * noise - self.loss(model, self.scored)
+
     def drawn(self, key: Array) -> Array:
         """Return the number of a random candidate."""
         return jax.random.randint(key, (), 0, len(self.optima))
@@ -76,21 +80,22 @@ def scored_model(key: Array, epsilon: Array, table: Table, number: Array | None 
     """Release a candidate, by default a random one, with a noisy score."""
     chosen, noise, score = jax.random.split(key, 3)
     model = table.noisy(noise, table.drawn(chosen) if number is None else number, epsilon)
-    noise = table.sensitivity / epsilon * jax.random.laplace(score, (), model.dtype)
-    return Candidate(noise - table.loss(model, table.scored), model)
+    return Candidate(table.score(score, model, epsilon), model)
 
 
 def reduced_model(key: Array, cap: Array, table: Table, target: Array) -> Candidate:
-    """Reduce the noise of a random candidate until a private test accepts it, or up to a cap."""
-    chosen, noise, test = jax.random.split(key, 3)
-    epsilons, number = cap * _REDUCED.astype(cap.dtype), table.drawn(chosen)
+    """Reduce the noise of a random candidate until its score reaches a target, or up to a cap.
+
+    Epsilon doubles from step to step, and a score has half of it. So all scores up to a step cost
+    less than the epsilon of the step, which is the cost of all models up to there.
+    """
+    chosen, noise, score = jax.random.split(key, 3)
+    epsilons, number = cap * jnp.asarray(_REDUCED, cap.dtype), table.drawn(chosen)
     path = noise_path(noise, Laplace(table.optima.shape[1:]), 1 / epsilons)
     models = table.optima[number] + table.scales[number] * path
-    utilities = -jax.vmap(lambda model: table.loss(model, table.scored))(models)
-    rule = ReducedAboveThreshold(-target, table.sensitivity)
-    answer = first_yes(test, rule, utilities, epsilons)
-    score = jnp.where(answer.stopped, 0.0, -jnp.inf)
-    return Candidate(score, models[answer.step], epsilons[answer.step])
+    scores = jax.vmap(table.score)(jax.random.split(score, len(_REDUCED)), models, epsilons / 2)
+    step = jnp.argmax(scores >= -target)  # 0 if no score is good enough
+    return Candidate(scores[step], models[step], epsilons[step])
 
 
 class Tuning(Pytree):
@@ -145,14 +150,11 @@ class Tuning(Pytree):
             done = RepeatedSelection(scored_model, epsilon, stop, data=table, method=one)
         elif self.method == "liu_talwar":
             return self._doubling(key, level)
-        elif self.method == "reduction":
-            data = *table, level
-            done = PoissonSelection(reduced_model, self.stages, self.runs, 0.0, data)
         else:
-            publish: Any = self.method
-            done = PoissonSelection(
-                scored_model, self.stages, self.runs, -level, table, publish=publish
-            )
+            reduces = self.method == "poisson_reduction"
+            base, data = (reduced_model, (*table, level)) if reduces else (scored_model, table)
+            publish: Any = "best" if self.method == "poisson_best" else "first"
+            done = PoissonSelection(base, self.stages, self.runs, -level, data, publish=publish)
         public, runs = done.simulate(key)
         return self._measured(public.stage > 0, public.result, public.epsilon, runs)
 
