@@ -144,40 +144,41 @@ class PoissonSelection(Selection):
 
 
 _MULTIPLES = {"first": 2, "geometric": 3, "logarithmic": 2}
-"""By method: cost as a multiple of the epsilon of one run."""
+"""By method: cost of a stage as a multiple of the epsilon of one run."""
 
 
 class RepeatedSelection(Selection):
-    """A private selection from a random number K of runs at one epsilon: the published baselines.
+    """A private selection from random numbers of runs that cost the same: published baselines.
 
-    Use it if you know which epsilon is enough, or if a run rarely succeeds. The methods:
+    Use it if you know which epsilon is enough, or if a run rarely succeeds. With several stages,
+    the next stage starts if no run of a stage succeeded, and the costs of the stages add up. With K
+    the number of runs of a stage, the methods are:
 
-    * "first": publish the first success. After each failure, the selection ends with probability
-      `stop`. It costs `2 epsilon` (Liu and Talwar 2019, Theorem 3.1).
-    * "geometric": publish the best of K runs, `P(K > k) = (1 - stop)^k`. It costs `3 epsilon`.
-    * "logarithmic": publish the best of K runs, `P(K = k)` proportional to `(1 - stop)^k/k`. It
-      costs `2 epsilon` (both: Papernot and Steinke 2022, Corollary 3).
+    * "first": publish the first success. After each failure, a stage ends with probability `stop`.
+      A stage costs `2 epsilon` (Liu and Talwar 2019, Theorem 3.1).
+    * "geometric": publish the best of K runs, `P(K > k) = (1 - stop)^k`. A stage costs `3 epsilon`.
+    * "logarithmic": publish the best of K runs, `P(K = k)` proportional to `(1 - stop)^k/k`. A
+      stage costs `2 epsilon` (both: Papernot and Steinke 2022, Corollary 3).
 
-    The cost is pure, and also covers a selection that publishes nothing. It does not cover the
-    number of runs, which must stay secret.
+    The cost is pure. It does not cover the number of runs, which must stay secret.
 
         >>> def base(key, epsilon):
         ...     number = jax.random.randint(key, (), 0, 3)
         ...     return nrjax.private_selection.Candidate(-jnp.abs(number - 1.0), number)
         >>> selection = nrjax.private_selection.RepeatedSelection(base, 0.5, stop=0.1)
-        >>> int(selection.run(jax.random.key(0)).stage), bool(selection.cost() >= 1.0)
+        >>> int(selection.run(jax.random.key(0)).stage), bool(selection.cost(1) >= 1.0)
         (1, True)
 
     Attributes:
         base: as for `PoissonSelection`, without an epsilon of its own (static).
-        epsilon: pure epsilon of a run, scalar, > 0.
+        epsilons: pure epsilon of a run in each stage, > 0, shape (stages,), or scalar for one.
         stop: parameter of the distribution of K, scalar, above 0 and below 1.
         threshold: least score of a success, public, scalar.
         data: further arguments of `base`, a tuple of pytrees of arrays.
         method: "first", "geometric" or "logarithmic" (static).
     """
 
-    epsilon: Any
+    epsilons: Any
     stop: Any
     threshold: Any = -np.inf
     data: tuple[Any, ...] = ()
@@ -185,30 +186,34 @@ class RepeatedSelection(Selection):
 
     def __post_init__(self):
         check(self.method in _MULTIPLES, "method", self.method, f"one of {tuple(_MULTIPLES)}")
-        check_positive("epsilon", self.epsilon)
+        check_positive("epsilons", self.epsilons)
         check_numbers("stop", self.stop, lambda n: (n > 0) & (n < 1), "above 0 and below 1")
 
-    def cost(self, stage: ArrayLike = 1, epsilon: None = None) -> Array:
-        """Return the epsilon of the selection, rounded up. It is the same for each `stage`."""
-        expected = "None: every run costs the epsilon of the selection"
+    def cost(self, stage: ArrayLike, epsilon: None = None) -> Array:
+        """Return the epsilon of publishing at a stage, rounded up; 0 stands for nothing."""
+        expected = "None: every run costs the epsilon of its stage"
         check(epsilon is None, "epsilon of a candidate", epsilon, expected)
-        own = jnp.broadcast_to(self._numbers()[0], jnp.shape(stage))
-        return round_up(_MULTIPLES[self.method] * own, 4)
+        epsilons, _ = self._numbers()
+        _check_between("stage", stage, 0, epsilons.size)
+        # Index -1 is that of all stages, after which nothing was published.
+        total = jnp.cumsum(_MULTIPLES[self.method] * epsilons)[jnp.asarray(stage) - 1]
+        return round_up(total, 4 + epsilons.size)
 
     def plan(self, key: Array) -> Plan:
-        """Draw K, at which the single stage ends."""
+        """Draw K of each stage."""
         length, level = jax.random.split(key)
-        epsilon, stop = self._numbers()
+        epsilons, stop = self._numbers()
+        shape, dtype = epsilons.shape, epsilons.dtype
         again = jnp.log1p(-stop)
         if self.method == "logarithmic":  # geometric with a random parameter (Kemp 1981)
-            again = jnp.log(-jnp.expm1(jax.random.uniform(level, (), stop.dtype) * jnp.log(stop)))
-        count = 1 + jnp.floor(jax.random.exponential(length, (), stop.dtype) / -again)
-        return Plan(epsilon[None], count[None], None, self.method == "first")
+            again = jnp.log(-jnp.expm1(jax.random.uniform(level, shape, dtype) * jnp.log(stop)))
+        counts = 1 + jnp.floor(jax.random.exponential(length, shape, dtype) / -again)
+        return Plan(epsilons, jnp.cumsum(counts), None, self.method == "first")
 
     def _numbers(self) -> tuple[Array, Array]:
-        """Return epsilon and the parameter of K in one dtype."""
-        dtype = jnp.promote_types(float_dtype(self.epsilon, self.stop), jnp.float32)
-        return jnp.asarray(self.epsilon, dtype), jnp.asarray(self.stop, dtype)
+        """Return the epsilons of the stages and the parameter of K, in one dtype."""
+        dtype = jnp.promote_types(float_dtype(self.epsilons, self.stop), jnp.float32)
+        return jnp.atleast_1d(jnp.asarray(self.epsilons, dtype)), jnp.asarray(self.stop, dtype)
 
 
 def _check_between(name: str, value: Any, least: float, most: float) -> None:

@@ -162,7 +162,10 @@ It is `2 epsilon`, the same for the stop probabilities 0, 0.05 and 0.5."""
 @pytest.mark.parametrize(("method", "shape"), [("first", 0), ("logarithmic", 0), ("geometric", 1)])
 def test_fixed_costs_are_those_of_opendp_and_of_the_papers(method, shape):
     for epsilon, expected in OPENDP.items():
-        cost = float(RepeatedSelection(min, epsilon, 0.1, method=method).cost())
+        cost = float(RepeatedSelection(min, epsilon, 0.1, method=method).cost(1))
         exact = expected * (2 + shape) / 2
         assert exact <= cost <= exact * (1 + 1e-6)
         assert negative_binomial_cost(epsilon, shape) == pytest.approx(exact)
+    stages = RepeatedSelection(min, np.array(list(OPENDP)), 0.1, method=method)
+    total = np.cumsum(list(OPENDP)) * (2 + shape)
+    np.testing.assert_allclose(stages.cost(np.arange(7)), total[np.arange(7) - 1], rtol=1e-5)

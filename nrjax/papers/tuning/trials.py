@@ -12,7 +12,7 @@ from nrjax.pytrees import Pytree, static
 
 _REDUCED = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """Epsilons of a noise-reduction run, as multiples of its cap."""
-_SHARES = {"geometric": 3, "logarithmic": 2}
+_MULTIPLES = {"geometric": 3, "logarithmic": 2}
 """Cost of these methods as a multiple of the epsilon of one run."""
 
 
@@ -143,42 +143,18 @@ class Tuning(Pytree):
 
     def _selected(self, key: Array, level: Array) -> Published:
         """Run a private selection at an epsilon, or for a target."""
-        table, stop = (self.table,), self.stop
-        if self.method in _SHARES:
-            one: Any = self.method
-            epsilon = level / _SHARES[one]
-            done = RepeatedSelection(scored_model, epsilon, stop, data=table, method=one)
-        elif self.method == "liu_talwar":
-            return self._doubling(key, level)
+        table, method, stages = (self.table,), self.method, self.stages
+        repeated: Any = method
+        publish: Any = "best" if method == "poisson_best" else "first"
+        if method in _MULTIPLES:
+            epsilon = level / _MULTIPLES[method]
+            made = RepeatedSelection(scored_model, epsilon, self.stop, data=table, method=repeated)
+        elif method == "liu_talwar":
+            made = RepeatedSelection(scored_model, stages, self.stop, -level, table)
+        elif method == "poisson_reduction":
+            made = PoissonSelection(reduced_model, stages, self.runs, -level, (*table, level))
         else:
-            reduces = self.method == "poisson_reduction"
-            base, data = (reduced_model, (*table, level)) if reduces else (scored_model, table)
-            publish: Any = "best" if self.method == "poisson_best" else "first"
-            done = PoissonSelection(base, self.stages, self.runs, -level, data, publish=publish)
-        public, runs = done.simulate(key)
-        return self._measured(public.stage > 0, public.result, public.epsilon, runs)
-
-    def _doubling(self, key: Array, target: Array) -> Published:
-        """Repeat the selection of Liu and Talwar at rising epsilons, and pay for each."""
-
-        def step(state: Any) -> Any:
-            stage, _, paid, runs = state
-            epsilon, own = self.stages[stage], jax.random.fold_in(key, stage)
-            done = RepeatedSelection(scored_model, epsilon, self.stop, -target, (self.table,))
-            public, more = done.simulate(own)
-            last = jnp.where(public.stage > 0, len(self.stages), stage + 1)
-            return last, public, paid + public.epsilon, runs + more
-
-        first = (jnp.int32(0), None, jnp.zeros_like(target), jnp.int32(0))
-        blank = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(step, first)[1]
-        )
-        first = (first[0], blank, *first[2:])
-        _, public, paid, runs = jax.lax.while_loop(
-            lambda state: state[0] < len(self.stages), step, first
-        )
-        return self._measured(public.stage > 0, public.result, paid, runs)
-
-    def _measured(self, found: Array, model: Array, paid: Array, runs: Array) -> Published:
-        model = jnp.where(found, model, 0)
-        return Published(self.table.loss(model, self.table.measured), paid, runs)
+            made = PoissonSelection(scored_model, stages, self.runs, -level, table, publish=publish)
+        public, runs = made.simulate(key)
+        # Without a result, the model is zero.
+        return Published(self.table.loss(public.result, self.table.measured), public.epsilon, runs)
