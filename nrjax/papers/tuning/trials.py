@@ -1,5 +1,6 @@
 """The custom trials of `tuning`: the model that a method publishes, and what it pays."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,8 @@ from nrjax.pytrees import Pytree, static
 
 _REDUCED = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """Epsilons of a noise-reduction run, as multiples of its cap."""
+_LUCKY = 0.05
+"""Probability with which noise lifts the score of a step by more than the scores are lowered."""
 _MULTIPLES = {"geometric": 3, "logarithmic": 2}
 """Cost of these methods as a multiple of the epsilon of one run."""
 
@@ -87,13 +90,15 @@ def reduced_model(key: Array, cap: Array, table: Table, target: Array) -> Candid
     """Reduce the noise of a random candidate until its score reaches a target, or up to a cap.
 
     Epsilon doubles from step to step, and a score has half of it. So all scores up to a step cost
-    less than the epsilon of the step, which is the cost of all models up to there.
+    less than the epsilon of the step, which is the cost of all models up to there. Scores are
+    lowered, since each step is another chance to accept a bad model.
     """
     chosen, noise, score = jax.random.split(key, 3)
     epsilons, number = cap * jnp.asarray(_REDUCED, cap.dtype), table.drawn(chosen)
     path = noise_path(noise, Laplace(table.optima.shape[1:]), 1 / epsilons)
     models = table.optima[number] + table.scales[number] * path
     scores = jax.vmap(table.score)(jax.random.split(score, len(_REDUCED)), models, epsilons / 2)
+    scores -= 2 * table.sensitivity / epsilons * -math.log(2 * _LUCKY)
     step = jnp.argmax(scores >= -target)  # 0 if no score is good enough
     return Candidate(scores[step], models[step], epsilons[step])
 
