@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nrjax.papers import tuning
-from nrjax.papers.tuning.report import epsilon_at
+from nrjax.papers.tuning.curves import epsilon_at
 from nrjax.papers.tuning.trials import Table, Tuning, reduced_model, scored_model
 from tests.papers.shared import run
 from tests.study import small

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nrjax.papers._claims import group_by
-from nrjax.papers.tuning.report import curves
+from nrjax.papers.tuning.curves import curves
 from nrjax.study import plotting
 from nrjax.study.plotting import Style, ellipsis, humanise
 from nrjax.study.results import Results
