@@ -82,13 +82,16 @@ class Selection(Pytree, abc.ABC):
 
     base: Callable[..., Candidate] = static()
 
+    def __post_init__(self):
+        check(callable(self.base), "base", self.base, "a function base(key, epsilon, *data)")
+
     @abc.abstractmethod
     def plan(self, key: Array) -> Plan:
         """Return the limits of a selection, drawn if they are random."""
 
     @abc.abstractmethod
     def cost(self, stage: Any, epsilon: Any = None) -> Array:
-        """Return the epsilon of publishing at a stage, rounded up; 0 stands for nothing."""
+        """Return the epsilon of publishing at a stage, rounded up, where stage 0 is nothing."""
 
     def run(self, key: Array) -> Selected:
         """Run the selection with a random key, also under `jit` and `vmap`."""
@@ -97,7 +100,6 @@ class Selection(Pytree, abc.ABC):
     def simulate(self, key: Array) -> Simulated:
         """Return the public outcome of `run`, with the number of runs for a simulation's report."""
         own: Any = self
-        check(callable(self.base), "base", self.base, "a function base(key, epsilon, *data)")
         key, planned = jax.random.split(ordinary(check_key(key)))
         caps, ends, gap, first = self.plan(planned)
 

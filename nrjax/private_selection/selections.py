@@ -78,6 +78,7 @@ class PoissonSelection(Selection):
     publish: Literal["first", "best"] = static(default="first")
 
     def __post_init__(self):
+        super().__post_init__()
         check(self.publish in ("first", "best"), "publish", self.publish, "'first' or 'best'")
         limits = {"epsilons": (1e-6, 1e3), "means": (1e-6, 1e6), "others": (1e-6, np.inf)}
         for name, (least, most) in limits.items():
@@ -185,12 +186,13 @@ class RepeatedSelection(Selection):
     method: Literal["first", "geometric", "logarithmic"] = static(default="first")
 
     def __post_init__(self):
+        super().__post_init__()
         check(self.method in _MULTIPLES, "method", self.method, f"one of {tuple(_MULTIPLES)}")
         check_positive("epsilons", self.epsilons)
         check_numbers("stop", self.stop, lambda n: (n > 0) & (n < 1), "above 0 and below 1")
 
     def cost(self, stage: ArrayLike, epsilon: None = None) -> Array:
-        """Return the epsilon of publishing at a stage, rounded up; 0 stands for nothing."""
+        """Return the epsilon of publishing at a stage, rounded up, where stage 0 is nothing."""
         expected = "None: every run costs the epsilon of its stage"
         check(epsilon is None, "epsilon of a candidate", epsilon, expected)
         epsilons, _ = self._numbers()

@@ -119,12 +119,13 @@ def test_numbers_of_runs_are_poisson():
         ({"others": 0.0}, "others must be 1e-06 or more"),
         ({"delta": 1.0}, "delta must be 0 or more and below 1"),
         ({"threshold": np.nan}, "threshold must be a number"),
+        ({"base": 7}, "base must be a function"),
         ({"publish": "last"}, "publish must be 'first' or 'best'"),
     ],
 )
 def test_wrong_arguments_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        nrjax.PoissonSelection(draw, **{"epsilons": [0.5, 1.0], "means": 1.0, **changes})
+        nrjax.PoissonSelection(**{"base": draw, "epsilons": [0.5, 1.0], "means": 1.0, **changes})
 
 
 def test_stages_and_epsilons_that_do_not_exist_are_refused():

@@ -80,8 +80,9 @@ def _remarks(cases: Sequence[Mapping[str, Any]], gains: Sequence[float]) -> list
         *lines,
         *data_remarks(cases),
         f"Epsilon is pure. It is fixed in advance for {', '.join(map(humanise, FIXED[1:]))}, no "
-        "tuning and the oracle, so these need to know the epsilon of the wanted loss. The others "
-        "are told the loss, and epsilon is the mean of what they paid, failures included.",
+        "tuning and the oracle, which therefore need to know the epsilon that a loss takes. The "
+        "other methods get a target loss. Their epsilon is the mean of what they paid, failures "
+        "included.",
         "The oracle knows the candidate of the smallest mean loss, and pays for one release. "
         "Choosing among many noisy models also chooses favourable noise, so a method can do better "
         "than the oracle.",
