@@ -60,7 +60,7 @@ class TuningReporting(Reporting):
 
 
 def _cell(curve: Mapping[str, Any], epsilon: float | None) -> str:
-    """Return an epsilon as text; "-" if no level of the method reaches the loss."""
+    """Return an epsilon as text, "-" if no level of the method reaches the loss."""
     if epsilon is None:
         return "-"
     return ("at most " if epsilon == curve["epsilon"][0] else "") + f"{epsilon:.3g}"
