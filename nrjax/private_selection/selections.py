@@ -59,7 +59,7 @@ class PoissonSelection(Selection):
             returns a `Candidate`, in JAX (static).
         epsilons: pure epsilon of a run in each stage, shape (stages,). If the base reports its own
             epsilon, the largest of a success. From 1e-6 to 1000.
-        means: mean number of runs in each stage, shape (stages,) or scalar, from 1e-6 to 1e6.
+        means: mean number of runs in each stage, shape (stages,) or scalar, from 1e-6 to 10000.
         threshold: least score of a success, public, scalar.
         data: further arguments of `base`, a tuple of pytrees of arrays.
         others: largest loss of a run that is not a success, shape (stages,) or scalar; infinite if
@@ -80,7 +80,7 @@ class PoissonSelection(Selection):
     def __post_init__(self):
         super().__post_init__()
         check(self.publish in ("first", "best"), "publish", self.publish, "'first' or 'best'")
-        limits = {"epsilons": (1e-6, 1e3), "means": (1e-6, 1e6), "others": (1e-6, np.inf)}
+        limits = {"epsilons": (1e-6, 1e3), "means": (1e-6, 1e4), "others": (1e-6, np.inf)}
         for name, (least, most) in limits.items():
             value = getattr(self, name)
             if isinstance(value, (list, tuple)):
@@ -173,7 +173,7 @@ class RepeatedSelection(Selection):
     Attributes:
         base: as for `PoissonSelection`, without an epsilon of its own (static).
         epsilons: pure epsilon of a run in each stage, > 0, shape (stages,), or scalar for one.
-        stop: parameter of the distribution of K, scalar, above 0 and below 1.
+        stop: parameter of the distribution of K, scalar, from 1e-6 to below 1.
         threshold: least score of a success, public, scalar.
         data: further arguments of `base`, a tuple of pytrees of arrays.
         method: "first", "geometric" or "logarithmic" (static).
@@ -189,7 +189,7 @@ class RepeatedSelection(Selection):
         super().__post_init__()
         check(self.method in _MULTIPLES, "method", self.method, f"one of {tuple(_MULTIPLES)}")
         check_positive("epsilons", self.epsilons)
-        check_numbers("stop", self.stop, lambda n: (n > 0) & (n < 1), "above 0 and below 1")
+        check_numbers("stop", self.stop, lambda n: (n >= 1e-6) & (n < 1), "from 1e-6 to below 1")
 
     def cost(self, stage: ArrayLike, epsilon: None = None) -> Array:
         """Return the epsilon of publishing at a stage, rounded up, where stage 0 is nothing."""
