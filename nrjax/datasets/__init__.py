@@ -20,7 +20,7 @@ from nrjax.datasets._dataset import (
 )
 from nrjax.datasets._files import PathLike, cache_folder, data_folder
 from nrjax.datasets._prepare import prepare
-from nrjax.datasets.counts import Counts, load_counts, zipf_counts, zipf_law
+from nrjax.datasets.counts import Counts, count_keys, load_counts, zipf_counts, zipf_law
 from nrjax.datasets.flights import FLIGHTS
 from nrjax.datasets.tables import from_file, from_frame
 
@@ -30,6 +30,7 @@ __all__ = [
     "Dataset",
     "available",
     "cache_folder",
+    "count_keys",
     "data_folder",
     "divided_by_largest_l1_norm",
     "divided_by_largest_value",

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from nrjax._format import representation
-from nrjax._validation import check
+from nrjax._validation import check, check_integer
 from nrjax.datasets import flights
 from nrjax.datasets._files import (
     Arrays,
@@ -103,6 +104,42 @@ def zipf_counts(samples: int, seed: int = 0, elements: int = 300, exponent: floa
     drawn = np.random.default_rng([seed, int(samples)]).multinomial(int(samples), law)
     items = tuple(str(number) for number in range(1, elements + 1))
     return Counts("zipf", items, drawn.astype(np.float64), "samples")
+
+
+def count_keys(people: ArrayLike, keys: ArrayLike, most: int, seed: int = 0) -> Counts:
+    """Return the number of people who hold each key, after each keeps at most `most` keys.
+
+    A person's repeated keys count once. Which of a person's keys are kept is drawn at random.
+
+    >>> nrjax.datasets.count_keys(["Ann", "Ann", "Bo"], ["tea", "tea", "tea"], most=1).counts
+    array([2.])
+
+    Args:
+        people: name or number of the person of each row, shape (rows,).
+        keys: key of each row, such as a word or a city, shape (rows,).
+        most: largest number of keys per person (`keys_per_user` of `nrjax.counts.unknown_keys`).
+        seed: seed of the draw.
+
+    Returns:
+        Counts of the keys that are held, in the order of their names.
+
+    Raises:
+        ValueError: there is no row, the shapes differ, or `most` is below 1.
+    """
+    holders, names = np.asarray(people), np.asarray(keys)
+    ok = holders.ndim == 1 and holders.size > 0 and holders.shape == names.shape
+    check(ok, "people", people, "a vector as long as keys, with at least one row")
+    check_integer("most", most, 1)
+    items, item = np.unique(names, return_inverse=True)
+    person = np.unique(holders, return_inverse=True)[1]
+    pairs = np.unique(person * items.size + item)
+    pairs = np.random.default_rng(seed).permutation(pairs)
+    pairs = pairs[np.argsort(pairs // items.size, kind="stable")]  # in random order per person
+    person = pairs // items.size
+    rank = np.arange(pairs.size) - np.searchsorted(person, person)
+    counts = np.bincount(pairs[rank < most] % items.size, minlength=items.size)
+    held = counts > 0
+    return Counts("keys", tuple(items[held].tolist()), counts[held].astype(float), "people")
 
 
 def load_counts(name_or_path: PathLike, data_dir: PathLike | None = None) -> Counts:

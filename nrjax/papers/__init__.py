@@ -10,7 +10,10 @@ PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023", "tunin
 OWN_TABLE = "regression"
 """Name of the study that fits a model to your own table."""
 
-STUDIES = (OWN_TABLE, *PAPERS)
+UNKNOWN_KEYS = "unknown_keys"
+"""Name of the study of counts whose keys are not known beforehand."""
+
+STUDIES = (OWN_TABLE, *PAPERS, UNKNOWN_KEYS)
 """Names of all studies of the package, in the order of the command's help."""
 
 __getattr__ = partial(submodule, __name__)
