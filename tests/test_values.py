@@ -49,6 +49,14 @@ def count_release():
     return counts.CountRelease([30, 7], *parts, nrjax.UnifiedFilter(1.0, 1e-6), smallest=1e-6)
 
 
+def key_threshold():
+    return counts.KeyThreshold.fitted([9, 1], "laplace", epsilon=1.0, delta=1e-6, keys_per_user=1)
+
+
+def found(part):
+    return getattr(counts.unknown_keys([9, 1], keys_per_user=1, delta=1e-6), part)
+
+
 def outcome(trials=None):
     numbers = jnp.full(() if trials is None else trials, jnp.nan)
     status = jnp.full(numbers.shape, nrjax.Status.EXHAUSTED, jnp.int32)
@@ -144,6 +152,10 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: counts.RelativeError(0.1),
     lambda: counts.RelativeError(0.1).utility(nrjax.Brownian(()), np.ones(50)),
     lambda: counts.ExponentialMechanism(0.1),
+    *(partial(found, part) for part in ("process", "guarantee")),
+    lambda: counts.KeysShown(5.0),
+    key_threshold,
+    lambda: counts.KeyCounts(np.ones(3), np.ones(())),
     count_release,
     lambda: counts.CountOutcome(*[np.ones(3)] * len(counts.CountOutcome._fields)),
     lambda: nrjax.PoissonSelection(smooth, [0.5, 1.0], 2.0, data=(np.ones(3),)),

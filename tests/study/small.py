@@ -2,10 +2,20 @@
 
 import numpy as np
 
-from nrjax.papers import ligett2017, rogers2023, skellam_counts, tuning, whitehouse2022
+from nrjax.papers import (
+    ligett2017,
+    rogers2023,
+    skellam_counts,
+    tuning,
+    unknown_keys,
+    whitehouse2022,
+)
 from tests.study import example
 
-NAMES = ("example", "whitehouse2022", "ligett2017", "skellam_counts", "rogers2023", "tuning")
+NAMES = (
+    *("example", "whitehouse2022", "ligett2017", "skellam_counts", "rogers2023"),
+    *("tuning", "unknown_keys"),
+)
 TRIALS, CHUNK = 20, 8
 
 
@@ -42,5 +52,8 @@ def study(name, folder, **changes):
         own |= {"task": ("logistic",), "method": ("single", "liu_talwar", "poisson_reduction")}
         own |= {"lowest_epsilon": 2.0, "highest_epsilon": 100.0}
         return tuning.study(tuning.Settings(**own | changes))
+    if name == "unknown_keys":
+        own = {"data": counts, "wanted": 3, "levels": 8, "epsilon": (1.0,), "method": ("laplace",)}
+        return unknown_keys.study(unknown_keys.Settings(**own | {"noise": ("laplace",)} | changes))
     own = {"data": (counts,), "levels": 20, "epsilon": 3.0}
     return rogers2023.study(rogers2023.Settings(**own | changes))

@@ -22,6 +22,7 @@ CHANGES = {
     "skellam_counts": {"delta": 1e-5},
     "rogers2023": {"epsilon": 2.0},
     "tuning": {"stop": 0.1},
+    "unknown_keys": {"delta": 1e-5},
 }
 """A setting of each study that differs from that of the run."""
 

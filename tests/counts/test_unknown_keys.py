@@ -1,0 +1,289 @@
+"""Counts of unknown keys against exact divergences, and the one-shot baselines."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nrjax
+from nrjax.counts import KeysShown, KeyThreshold, shown, unknown_keys
+from nrjax.counts.thresholds import _cut
+from nrjax.counts.unknown_keys import KeyNoise
+from nrjax.processes import Brownian
+from tests.counts.keys_oracle import Levels
+
+pytestmark = pytest.mark.numerical
+
+DELTA, COUNTS, TRIALS = 0.1, np.array([6.0, 1.0, 1.0]), 40_000
+KINDS = "brownian", "laplace"
+
+
+@functools.cache
+def mechanism(kind, keys_per_user=1, delta=DELTA):
+    """Return the mechanism on three levels."""
+    levels = 0.5, 2.0, 3
+    options = {"keys_per_user": keys_per_user, "delta": delta, "noise": kind, "levels": levels}
+    return unknown_keys(COUNTS, **options)
+
+
+def stated(found):
+    """Return the noise levels, epsilons and curve `1 + u` of a mechanism."""
+    times = np.asarray(found.guarantee.fixed_times, float)
+    unit = np.sqrt(times) if found.process.kind == "brownian" else times
+    epsilons = np.asarray(found.guarantee.epsilon(found.guarantee.fixed_times), float)
+    return times, epsilons, 1 + float(found.process.quantile) * unit, unit
+
+
+def worst(kind, times, heights, epsilons, lonely):
+    """Return the largest divergence in either direction over counts of the common key."""
+    levels = Levels(kind, times, heights)
+    counts = {2, *(max(2, round(heights[-1] * part)) for part in (1, 2))}
+    return max(max(levels.divergences(epsilons, count, lonely)) for count in counts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("keys_per_user", [1, 3])
+def test_the_hockey_stick_divergence_is_at_most_delta(kind, keys_per_user):
+    found = mechanism(kind, keys_per_user)
+    times, epsilons, heights, _ = stated(found)
+    for lonely in {0, keys_per_user - 1, keys_per_user}:
+        assert worst(kind, times, heights, epsilons, lonely) <= found.guarantee.delta <= DELTA
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_of_one_user_is_shown_as_often_as_stated(kind):
+    found = mechanism(kind)
+    times, _, heights, _ = stated(found)
+    chance = 1 - Levels(kind, times, heights).hidden(2, 1)
+    part = float(found.guarantee.crossing)
+    low = part * (1 - 1e-4) if kind == "brownian" else part / 3  # a union bound over three levels
+    assert low <= chance <= part
+
+
+def one_look(kind, unit):
+    """Return the curve of a single level, used at all levels."""
+    law = stats.norm if kind == "brownian" else stats.laplace
+    return 1 + law.isf(DELTA / 2 if kind == "brownian" else DELTA) * unit
+
+
+FAULTS = {  # keys per user, and the curve 1 + u
+    "threshold of one key per user": (3, lambda kind, unit: stated(mechanism(kind))[2]),
+    "threshold not raised for further levels": (1, one_look),
+    "key of count 0 can be shown": (1, lambda kind, unit: stated(mechanism(kind))[2] - 1),
+    "variance for standard deviation": (
+        1,
+        lambda kind, unit: 1 + mechanism(kind).process.quantile * (unit**2 / unit[0]),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_exceed_delta(kind, fault):
+    keys_per_user, curve = FAULTS[fault]
+    times, epsilons, _, unit = stated(mechanism(kind, keys_per_user))
+    heights = np.asarray(curve(kind, unit))
+    assert worst(kind, times, heights, epsilons, keys_per_user) > 1.1 * DELTA
+
+
+class Swapped(KeyNoise):
+    """A planted fault: `dt` for `sqrt(dt)` in the noise of a rewind."""
+
+    def rewind(self, key, state, time):
+        now, noise = state.noise.time, state.noise
+        draw = Brownian(self.shape).draw(key, noise.value.dtype)
+        gap = time * (now - time) / now
+        return self._seen(
+            noise._replace(value=time / now * noise.value + gap * draw, time=time), state.shown
+        )
+
+
+class Forgetful(KeyNoise):
+    """A planted fault: fresh noise at each level."""
+
+    def rewind(self, key, state, time):
+        return self._seen(self._plain.init(key, time), state.shown)
+
+
+@jax.jit
+def _shown(keys, process, times):
+    def path(key):
+        state, seen = process.init(jax.random.fold_in(key, 0), times[0]), []
+        for i in range(len(times)):
+            if i:
+                state = process.rewind(jax.random.fold_in(key, i), state, times[i])
+            seen.append(process.value(state) != -process.counts)
+        return jnp.stack(seen)
+
+    return jnp.mean(jax.vmap(path)(keys), axis=0)
+
+
+def largest_error(kind, process, keys_per_user=1):
+    """Return the largest distance of shown fractions from the exact ones, in standard errors."""
+    times, _, heights, _ = stated(mechanism(kind))
+    keys = jax.random.split(jax.random.key(3), TRIALS)
+    seen = np.asarray(_shown(keys, process, jnp.asarray(times, jnp.result_type(float))), float)
+    levels = Levels(kind, times, heights)
+    exact = np.array([[1 - levels.hidden(i, count) for count in COUNTS] for i in range(3)])
+    return np.max(np.abs(seen - exact) / np.sqrt(exact * (1 - exact) / TRIALS))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_are_shown_with_the_exact_probabilities(kind):
+    process = mechanism(kind).process
+    assert largest_error(kind, process) < 4
+    for fault in (Forgetful, *([Swapped] if kind == "brownian" else [])):
+        assert largest_error(kind, fault(COUNTS, process.quantile, kind)) > 6, fault
+
+
+def test_runs_show_what_the_rule_sees_and_pay_the_stated_epsilon():
+    counts = [900, 400, 120, 1, 1]
+    for kind, changes in zip(KINDS, (math.sqrt(3), 3), strict=True):
+        found = unknown_keys(counts, keys_per_user=3, delta=1e-6, noise=kind)
+        assert float(found.guarantee.sensitivity) == pytest.approx(changes)
+        interaction = found.until(KeysShown.within(0.1, found), at_least=2)
+        outcome = nrjax.run_until(jax.random.key(0), interaction)
+        assert outcome.stopped
+        names = shown("ABCDE", outcome.release)
+        assert set("AB") <= set(names) <= set("ABC")
+        assert list(names.values()) == sorted(names.values(), reverse=True)
+        assert np.all(np.asarray(outcome.release)[3:] == 0)
+        assert outcome.epsilon == found.guarantee.epsilon(outcome.time)
+        assert nrjax.guarantees.notions.notion_of(interaction.guarantee) == "hockey-stick"
+        replaced = unknown_keys(counts, keys_per_user=3, delta=1e-6, noise=kind, relation="replace")
+        assert float(replaced.guarantee.sensitivity) / changes == pytest.approx(
+            2 if kind == "laplace" else math.sqrt(2)
+        )
+        assert np.isnan(found.guarantee.epsilon(1.2345))
+        assert found.guarantee.epsilon(found.guarantee.time(1.0)) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"counts": [3, 0]}, "counts must be at least 1"),
+        ({"keys_per_user": 0}, "keys_per_user must be"),
+        ({"delta": 0.6}, "delta must be above 0"),
+        ({"noise": "uniform"}, "noise must be one of"),
+        ({"relation": "swap"}, "relation must be"),
+    ],
+)
+def test_wrong_arguments_are_refused(change, words):
+    options = {"counts": [3, 1], "keys_per_user": 1, "delta": 1e-6} | change
+    with pytest.raises(ValueError, match=words):
+        unknown_keys(options.pop("counts"), **options)
+
+
+def test_noise_that_hides_no_keys_is_refused():
+    found = mechanism("laplace")
+    with pytest.raises(ValueError, match="guarantee must be for laplace noise"):
+        nrjax.Mechanism(COUNTS, nrjax.Laplace((3,)), found.guarantee)
+
+
+# One release
+
+
+def geometric(e, cut):
+    """Return the probabilities of geometric noise from -cut to cut."""
+    weights = np.exp(-e * np.abs(np.arange(-cut, cut + 1.0)))
+    return weights / weights.sum()
+
+
+def excess(e, cut, chance):
+    """Return the largest excess of one key's divergences over `chance`, both orders, all counts."""
+    noise, most = geometric(e, cut), 0.0
+    for count in range(2 * cut + 2):
+        laws = []
+        for held in (count, count + 1):
+            law = np.zeros(3 * cut + 5)  # by noisy count; hidden ones at place 0
+            for x, p in zip(range(-cut, cut + 1), noise, strict=True):
+                law[held + x if held and held + x > cut else 0] += p
+            laws.append(law)
+        for p, q in (laws, laws[::-1]):
+            most = max(most, np.maximum(p - math.exp(e) * q, 0).sum())
+    return most - chance
+
+
+@pytest.mark.parametrize(("e", "chance"), [(1.0, 1e-3), (0.3, 1e-6), (2.0, 0.05)])
+def test_geometric_noise_is_private_and_cut_off_as_late_as_possible(e, chance):
+    cut = _cut(e, chance)
+    assert excess(e, cut, chance) <= 1e-12
+    assert excess(e, cut - 1, chance) > 0
+
+
+def gaussian_divergence(epsilon, x):
+    if x == 0:
+        return 0.0
+    phi = stats.norm.cdf
+    return phi(x / 2 - epsilon / x) - math.exp(epsilon) * phi(-x / 2 - epsilon / x)
+
+
+def one_shot(trial, m, changes, epsilon):
+    """Return the exact divergence of x from x', the larger over the number of lonely keys.
+
+    Wilkins et al. 2024, for Gaussian noise. A pure divergence of the common keys is 0.
+    """
+    law = stats.norm if trial.method == "gaussian" else stats.laplace
+    hidden, most = law.cdf((trial.threshold - 1) / trial.scale), 0.0
+    for lonely in range(m + 1):
+        kept, other = hidden**lonely, changes - lonely
+        for shift, share in ((-math.log(kept), kept), (math.log(kept), 1.0)):
+            level = epsilon + shift
+            if trial.method == "gaussian":
+                inner = gaussian_divergence(level, math.sqrt(other) / trial.scale)
+            else:
+                inner = max(0.0, -math.expm1((level - other / trial.scale) / 2))
+            most = max(most, share * inner + (1 - kept if share < 1 or not lonely else 0))
+    return most
+
+
+@pytest.mark.parametrize("method", ["laplace", "gaussian"])
+@pytest.mark.parametrize(("m", "relation"), [(1, "add-remove"), (3, "add-remove"), (2, "replace")])
+def test_one_release_is_private(method, m, relation):
+    options = {"epsilon": 1.0, "delta": 1e-3, "relation": relation}
+    trial = KeyThreshold.fitted([5], method, keys_per_user=m, **options)
+    changes = m if relation == "add-remove" else 2 * m
+    assert one_shot(trial, m, changes, 1.0) <= 1e-3
+    assert one_shot(trial, m, changes, 1.0) > 0.4e-3
+    if m > 1:  # planted fault: the threshold and the noise of one key per user
+        fault = KeyThreshold.fitted([5], method, keys_per_user=1, **options)
+        assert one_shot(fault, m, changes, 1.0) > 1e-3
+
+
+@pytest.mark.parametrize("method", ["laplace", "gaussian", "geometric"])
+def test_one_release_shows_keys_with_the_exact_probabilities(method):
+    counts = np.array([1.0, 4.0, 8.0])
+    trial = KeyThreshold.fitted(counts, method, epsilon=1.0, delta=0.1, keys_per_user=1)
+    run = jax.jit(jax.vmap(type(trial).run, (None, 0)))
+    release = np.asarray(run(trial, jax.random.split(jax.random.key(1), TRIALS)).release)
+    gap = trial.threshold - counts
+    if method == "geometric":
+        cut = round(trial.threshold)
+        noise = geometric(1 / trial.scale, cut)
+        exact = np.array([noise[np.arange(-cut, cut + 1) > g].sum() for g in gap])
+        assert np.all(release == np.round(release))
+    else:
+        exact = (stats.norm if method == "gaussian" else stats.laplace).sf(gap / trial.scale)
+
+    def error(exact):
+        return np.max(
+            np.abs(np.mean(release > 0, 0) - exact) / np.sqrt(exact * (1 - exact) / TRIALS)
+        )
+
+    assert error(exact) < 4
+    assert error(np.roll(exact, 1)) > 6
+
+
+def test_count_keys_bounds_each_person():
+    people = ["Ann"] * 4 + ["Bo"] * 2 + ["Cy"]
+    keys = ["tea", "tea", "milk", "beer", "tea", "milk", "tea"]
+    whole = nrjax.datasets.count_keys(people, keys, most=3)
+    assert dict(zip(whole.items, whole.counts, strict=True)) == {"beer": 1, "milk": 2, "tea": 3}
+    drawn = [nrjax.datasets.count_keys(people, keys, most=1, seed=seed) for seed in range(300)]
+    assert all(counts.counts.sum() == 3 and counts.counts.min() >= 1 for counts in drawn)
+    beer = np.mean(["beer" in counts.items for counts in drawn])
+    assert abs(beer - 1 / 3) < 4 * math.sqrt(2 / 9 / 300)  # per distinct key, not per row
