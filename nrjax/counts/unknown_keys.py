@@ -313,7 +313,7 @@ def unknown_keys(
         quantile = math.log(number * keys_per_user / (2 * part))  # by a union bound over the times
     process = KeyNoise(counts, quantile, noise)
     guarantee = UnknownKeysGuarantee(common, part / keys_per_user, times, keys_per_user)
-    return Mechanism(counts, process, guarantee, KeysShown())
+    return Mechanism(counts.astype(np.int64), process, guarantee, KeysShown())
 
 
 def shown(items: Sequence[Any], release: ArrayLike) -> dict[Any, float]:
