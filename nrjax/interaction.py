@@ -23,6 +23,7 @@ from nrjax._validation import check, check_numbers, check_shape, concrete_or_non
 from nrjax._value import Value, check_array, split_value
 from nrjax.keys import abstract_key
 from nrjax.pytrees import Pytree, static
+from nrjax.sensitivities import shared_relation
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 _PARTS = {
@@ -68,14 +69,17 @@ class Interaction(Pytree, kw_only=True):
             None.
         max_steps: largest number of releases. The schedule's `max_steps` is the default and the
             limit.
+        relation: relation of the neighbours (static), by default the one that a `nrjax.Sensitivity`
+            of the parts states; None if no part states one.
 
     Raises:
         ValueError: a part is not an instance of its interface, or a method of it does not work
             under a trace or returns what the interface does not allow. `value` or `shift` is not
             finite or not of the process's shape. The shift is longer than the sensitivity, or the
             process cannot compute a realised loss. `max_steps` is below 1. The guarantee is for
-            another noise. The rule covers too few steps, or assumes too small a sensitivity. The
-            dtype is too coarse for the noise or the sensitivity.
+            another noise. Parts state different relations. The rule covers too few steps, or
+            assumes too small a sensitivity. The dtype is too coarse for the noise or the
+            sensitivity.
     """
 
     value: Any
@@ -86,6 +90,7 @@ class Interaction(Pytree, kw_only=True):
     rule: StoppingRule
     shift: Any = None
     max_steps: Any = None
+    relation: str | None = static(default=None)
     # The parts' classes, as JAX takes classes of `register_dataclass` for equal (`nrjax.pytrees`).
     _structure: tuple[str, tuple[type, ...]] = static(init=False, repr=False)
     # Whether bounds may replace the utility: it has bounds, and the rule's state ignores it.
@@ -155,6 +160,8 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
     _check_parts(interaction)
     process, guarantee, schedule = interaction.process, interaction.guarantee, interaction.schedule
     utility, rule, shift = interaction.utility, interaction.rule, interaction.shift
+    parts: Any = {"guarantee": guarantee, "schedule": schedule, "rule": rule, "utility": utility}
+    relation = shared_relation(interaction=interaction, **parts)
     value = interaction.value
     value = value.whole() if isinstance(value, Value) else value  # from dataclasses.replace
     shape = tuple(process.shape)
@@ -199,6 +206,7 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
         **dict(zip(_FIELDS, parts, strict=True)),
         "value": Value(parts[0], None if split.rest is None else jnp.asarray(split.rest)),
         "max_steps": None if max_steps is None else jnp.asarray(max_steps, jnp.int32),
+        "relation": relation,
         "_structure": structure,
         "_uses_bounds": bounded and not state_follows_utility(parts[5], dtype),
     }

@@ -26,6 +26,7 @@ from nrjax.guarantees import (
 from nrjax.interaction import Interaction
 from nrjax.processes import Brownian, DiscreteLaplace, Laplace
 from nrjax.pytrees import Pytree
+from nrjax.sensitivities import relation_of, shared_relation
 from nrjax.stopping import PublicThreshold, accuracy
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
 from nrjax.utilities import FunctionUtility
@@ -78,6 +79,11 @@ class Mechanism(Pytree):
         value = check_array("value", self.value, tuple(process.shape))
         check_integral(process, value, None, float_dtype(value))
         object.__setattr__(self, "value", value)
+
+    @property
+    def relation(self) -> str | None:
+        """The relation of the neighbours, if the guarantee's sensitivity states it."""
+        return relation_of(self.guarantee)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over value, process and guarantee."""
@@ -266,6 +272,7 @@ def _covering(guarantee: Guarantee, sensitivity: Any, delta: Any, tight: Any) ->
     """Return a guarantee, after checking that its sensitivity and delta cover the given ones."""
     check(tight is None, "tight_at_epsilon", tight, "None for a guarantee, which is tuned already")
     MinimaxBoundary(sensitivity, delta)  # checks both
+    shared_relation(sensitivity=sensitivity, boundary=guarantee)
     for name, value, most in (
         ("sensitivity", sensitivity, np.less_equal),
         ("delta", delta, np.greater_equal),

@@ -1,13 +1,25 @@
-"""A sensitivity tagged with its norm, l1 or l2."""
+"""A sensitivity tagged with its norm, l1 or l2, and with the relation of neighbours."""
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any, Literal
 
-from nrjax._validation import check, check_positive
+from nrjax._validation import check, check_integer, check_positive
 
 Norm = Literal["l1", "l2"]
 Noise = Literal["gaussian", "brownian", "laplace"]
+
+RELATIONS = {
+    "replace": "one row is replaced by another",
+    "add-remove": "one row is added or removed",
+}
+"""The relations of neighbouring data sets, by name.
+
+Groups of rows have names such as "replace, 3 rows". Under "add-remove" the number of rows is
+private.
+"""
 
 NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1", "discrete laplace": "l1"}
 
@@ -23,34 +35,104 @@ class Sensitivity(float):
     """A sensitivity, the largest change of a private value by one row, with its norm.
 
     Guarantees refuse a sensitivity in the wrong norm. They accept plain floats, and arithmetic on a
-    `Sensitivity` returns plain floats.
+    `Sensitivity` returns plain floats. Interactions, studies, filters and odometers refuse
+    sensitivities of different relations.
 
         >>> nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1"))
         PureGuarantee(sensitivity=Sensitivity(1.0, 'l1'))
+        >>> nrjax.Sensitivity(1.0, "l1", "add-remove").of_rows(3)  # for people with up to 3 rows
+        Sensitivity(3.0, 'l1', 'add-remove, 3 rows')
 
     Attributes:
         norm: "l1" for Laplace noise, "l2" for Gaussian noise.
+        relation: relation of the neighbours, "replace" or "add-remove", or a name from `of_rows`;
+            None if it is not stated.
 
     Raises:
-        ValueError: the number is not positive and finite, or the norm is unknown.
+        ValueError: the number is not positive and finite, or the norm or relation is unknown.
     """
 
     norm: Norm
+    relation: str | None
 
-    def __new__(cls, value: float, norm: Norm) -> Sensitivity:
-        """Make a sensitivity from a number and its norm."""
+    def __new__(cls, value: float, norm: Norm, relation: str | None = None) -> Sensitivity:
+        """Make a sensitivity from a number, its norm and its relation."""
         check(norm in ("l1", "l2"), "norm", norm, "'l1' or 'l2'")
         check_positive("sensitivity", value)
         self = super().__new__(cls, value)
-        self.norm = norm
+        self.norm, self.relation = norm, relation
+        if relation is not None:
+            split_relation(relation)
         return self
 
-    def __getnewargs__(self) -> tuple[float, Norm]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def of_rows(self, rows: int) -> Sensitivity:
+        """Return the sensitivity for neighbours that differ in up to `rows` rows of one person.
+
+        It is `rows` times this sensitivity, by the triangle inequality (group privacy).
+
+        Raises:
+            ValueError: the relation is not stated or is that of a group, or `rows` is below 1.
+        """
+        check(self.relation in RELATIONS, "relation", self.relation, f"one of {tuple(RELATIONS)}")
+        check_integer("rows", rows, 1)
+        if rows == 1:
+            return self
+        product = float(self) * rows
+        if product / rows < float(self):
+            product = math.nextafter(product, math.inf)
+        return Sensitivity(product, self.norm, f"{self.relation}, {rows} rows")
+
+    def __getnewargs__(self) -> tuple[float, Norm, str | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         # For copies and pickles.
-        return float(self), self.norm
+        return float(self), self.norm, self.relation
 
     def __repr__(self) -> str:
-        return f"Sensitivity({float(self)!r}, {self.norm!r})"
+        known = "" if self.relation is None else f", {self.relation!r}"
+        return f"Sensitivity({float(self)!r}, {self.norm!r}{known})"
+
+
+def split_relation(relation: Any) -> tuple[str, int]:
+    """Return a relation for one row, and the number of rows: ("replace", 3) for three rows.
+
+    Raises:
+        ValueError: the relation is unknown.
+    """
+    found = re.fullmatch(r"(replace|add-remove)(?:, ([2-9]|[1-9]\d+) rows)?", str(relation))
+    expected = f"one of {tuple(RELATIONS)}, or such as 'replace, 3 rows'"
+    check(found is not None, "relation", relation, expected)
+    assert found is not None
+    return found[1], int(found[2] or 1)
+
+
+def describe_relation(relation: str) -> str:
+    """Return the meaning of a relation in words."""
+    base, rows = split_relation(relation)
+    meaning = RELATIONS[base]
+    return meaning if rows == 1 else meaning.replace("one row is", f"up to {rows} rows are")
+
+
+def relation_of(part: Any) -> str | None:
+    """Return the relation that a part or its sensitivity states, or None."""
+    for owner in (part, getattr(part, "sensitivity", None)):
+        if isinstance(stated := getattr(owner, "relation", None), str):
+            return stated
+    return None
+
+
+def shared_relation(**parts: Any) -> str | None:
+    """Return the relation that parts state, or None if no part states one.
+
+    Raises:
+        ValueError: two parts state different relations.
+    """
+    stated = {name: known for name, part in parts.items() if (known := relation_of(part))}
+    if not stated:
+        return None
+    owner, first = next(iter(stated.items()))
+    for name, relation in stated.items():
+        expected, hint = f"{first!r}, that of the {owner}", "Use sensitivities of one relation."
+        check(relation == first, f"relation of the {name}", relation, expected, hint)
+    return first
 
 
 def check_norm(sensitivity: Any, noise: str) -> None:

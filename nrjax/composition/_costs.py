@@ -19,7 +19,8 @@ from nrjax._validation import check, concrete_or_none
 from nrjax.composition import certificates, requests
 from nrjax.composition._state import least_cost
 from nrjax.guarantees._rounding import round_up
-from nrjax.pytrees import Pytree
+from nrjax.pytrees import Pytree, static
+from nrjax.sensitivities import split_relation
 
 Cost = Callable[..., Array]
 """A function from a request's `argument`, and the cap if the request has one, to a cost."""
@@ -83,7 +84,7 @@ def argument(request: Any, dtype: Any) -> Array:
     is an array of three numbers: `D1/t`, D1 and t.
     """
     if not hasattr(request, "noise"):
-        return cast_up(next(iter(vars(request).values())), dtype)
+        return cast_up(next(request.fields())[2], dtype)
     size, time = jnp.asarray(request.sensitivity, dtype), jnp.asarray(request.time, dtype)
     if isinstance(request, requests.BrownianReduction):
         return size / time * size
@@ -249,8 +250,14 @@ def check_no_delta(request: Any, owner: str) -> None:
 
 
 class CostModel(Pytree):
-    """The common base of filters and odometers: the kinds of requests and their costs."""
+    """The common base of filters and odometers: the kinds of requests and their costs.
 
+    Attributes:
+        relation: relation of the neighbours, "replace", "add-remove" or the name of a group of rows
+            (`nrjax.Sensitivity`; static). Requests that state another relation are refused.
+    """
+
+    relation: str = static(default="replace", kw_only=True)
     _units: ClassVar[tuple[str, ...]] = ("budget",)
     """Names of the cost units: the budget's, then delta's if requests may have a delta."""
     _cost_table: ClassVar[Mapping[type, Cost]] = {}
@@ -267,6 +274,11 @@ class CostModel(Pytree):
         """Return the cost of a request, shape (units,), or NaN if it is traced and out of range."""
         owner, has_delta = type(self).__name__, len(self._units) == 2
         cost = find(type(request), self._costs(), owner)
+        split_relation(self.relation)
+        expected = f"{self.relation!r}, that of the {owner}"
+        hint = "Make the filter or odometer with relation=..., and all requests for that relation."
+        known = request.relation in (None, self.relation)
+        check(known, "relation of the request", request.relation, expected, hint)
         request.check_single()
         if not has_delta:
             check_no_delta(request, owner)

@@ -26,7 +26,7 @@ from nrjax.composition.conversions import PROBABILITY
 from nrjax.composition.requests import Range
 from nrjax.guarantees._rounding import round_up
 from nrjax.pytrees import static
-from nrjax.sensitivities import check_norm
+from nrjax.sensitivities import check_norm, shared_relation
 
 
 class BudgetFilter(Ledger):
@@ -295,6 +295,8 @@ class SideBySideFilter(Ledger):
             value = getattr(self, name)
             expected = f"a {' or '.join(kind.__name__ for kind in valid)}"
             check(isinstance(value, valid), name, value, expected, "No other has a proof for it.")
+        relation = shared_relation(zcdp=self.zcdp, ex_post=self.ex_post)
+        object.__setattr__(self, "relation", relation)
 
     @property
     def epsilon(self) -> Any:

@@ -17,8 +17,8 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import largest_divisor
 from nrjax._validation import as_numeric, check
-from nrjax.pytrees import Pytree
-from nrjax.sensitivities import check_norm
+from nrjax.pytrees import Pytree, static
+from nrjax.sensitivities import check_norm, shared_relation, split_relation
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
 """A test of whether a number is in range, and a text that describes the range."""
@@ -34,14 +34,18 @@ _RANGES: dict[str, Range] = {
 
 
 class _Request(Pytree):
-    def _fields(self) -> Iterator[tuple[str, str, Any]]:
+    relation: str | None = static(default=None, kw_only=True, repr=False)
+    """The relation of neighbours, which filters check; None takes that of the filter."""
+
+    def fields(self) -> Iterator[tuple[str, str, Any]]:
         """Yield the name, the name in messages and the value of each field that is not None."""
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
-            if (value := getattr(self, field.name)) is not None:
+            value = getattr(self, field.name)
+            if value is not None and not field.metadata.get("static"):
                 yield field.name, f"{type(self).__name__}.{field.name}", value
 
     def __post_init__(self):
-        for field, name, value in self._fields():
+        for field, name, value in self.fields():
             fits, expected = _RANGES[field]
             number = as_numeric(name, value, expected)
             if number is not None:
@@ -51,11 +55,15 @@ class _Request(Pytree):
                     object.__setattr__(self, field, float(number))
         if hasattr(self, "noise"):
             check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
+        relation = shared_relation(request=self, sensitivity=getattr(self, "sensitivity", None))
+        if relation is not None:
+            split_relation(relation)
+        object.__setattr__(self, "relation", relation)
 
     def check_single(self) -> None:
         """Raise a `ValueError` if a field is an array, whose entries would each get the budget."""
         hint = "Several requests are a tuple, or spent one after another."
-        for _, name, value in self._fields():
+        for _, name, value in self.fields():
             check(np.ndim(value) == 0, name, value, "a single number", hint)
 
     def well_formed(self, dtype: Any) -> Array:
@@ -65,7 +73,7 @@ class _Request(Pytree):
         may treat subnormal numbers as 0.
         """
         ok = jnp.asarray(True)
-        for field, _, value in self._fields():
+        for field, _, value in self.fields():
             ok &= jnp.asarray(_RANGES[field][0](jnp.asarray(value)))
             if field in ("sensitivity", "time"):
                 cast = jnp.asarray(value).astype(dtype)

@@ -16,7 +16,7 @@ from nrjax.composition._ledger import leq_with_tolerance
 from nrjax.composition._state import select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
 from nrjax.pytrees import static
-from nrjax.sensitivities import check_norm
+from nrjax.sensitivities import check_norm, shared_relation
 from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
 
 _KINDS = *REDUCTIONS, ExPost
@@ -69,6 +69,7 @@ class FilteredSchedule(Schedule):
             the releases' cap is the guarantee's epsilon at that time.
         guarantee: the guarantee of the releases, for `ExPost` and for a rule whose cost depends on
             it.
+        relation: relation of the neighbours (static), by default that of the filter.
     """
 
     schedule: Schedule
@@ -78,6 +79,7 @@ class FilteredSchedule(Schedule):
     sensitivity: Any = None
     rule: StoppingRule | None = None
     guarantee: Guarantee | None = None
+    relation: str | None = static(default=None, kw_only=True)
     requires_noise_reduction: ClassVar[bool] = True
 
     def __post_init__(self):
@@ -88,6 +90,8 @@ class FilteredSchedule(Schedule):
             check_norm(self.sensitivity, self.kind.noise)
             expected = f"given for {self.kind.__name__}"
             check(self.sensitivity is not None, "sensitivity", self.sensitivity, expected)
+        parts = {"schedule": self, "sensitivity": self.sensitivity, "guarantee": self.guarantee}
+        object.__setattr__(self, "relation", shared_relation(**parts, filter=self.filter))
         by_rule = self.rule is not None and self.rule.uses_epsilon
         if by_rule or self.kind is ExPost:
             owner = type(self.rule) if by_rule else ExPost
@@ -155,8 +159,9 @@ class FilteredSchedule(Schedule):
         """Return the request for the releases up to `time`."""
         if self.kind is ExPost and self.guarantee is not None:
             cap = self._largest_epsilon() if self.filter.takes_caps else None
-            return ExPost(self.guarantee.epsilon(time), self.guarantee.delta, cap)
-        return self.kind(self.sensitivity, time)
+            epsilon, delta = self.guarantee.epsilon(time), self.guarantee.delta
+            return ExPost(epsilon, delta, cap, relation=self.relation)
+        return self.kind(self.sensitivity, time, relation=self.relation)
 
     def spent(self, outcome: Outcome) -> Any:
         """Return the request with a trial's actual cost, close to 0 if nothing was released."""

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from nrjax._format import representation
 from nrjax._validation import check, check_numbers
-from nrjax.sensitivities import Sensitivity
+from nrjax.sensitivities import Norm, Sensitivity
 from nrjax.types import Utility
 
 _SLACK = 1e-9
@@ -125,7 +125,7 @@ class Neighbour:
     `shift` are the same for every choice of groups, so they are the sensitivities of the counts.
 
         >>> nrjax.counts.Neighbour.replace(groups=3, i=0, j=1).l2_sensitivity
-        Sensitivity(1.4142135623730951, 'l2')
+        Sensitivity(1.4142135623730951, 'l2', 'replace')
 
     Attributes:
         relation: "replace" (one row moves to another group) or "remove" (one row is missing).
@@ -153,12 +153,16 @@ class Neighbour:
         shift[i] = 1.0
         return cls("remove", shift)
 
+    def _sensitivity(self, number: float, norm: Norm) -> Sensitivity:
+        relation = "add-remove" if self.relation == "remove" else self.relation
+        return Sensitivity(number, norm, relation)
+
     @property
     def l1_sensitivity(self) -> Sensitivity:
         """The l1-sensitivity of the counts: 2 (replace) or 1 (remove)."""
-        return Sensitivity(np.abs(self.shift).sum(), "l1")
+        return self._sensitivity(float(np.abs(self.shift).sum()), "l1")
 
     @property
     def l2_sensitivity(self) -> Sensitivity:
         """The l2-sensitivity of the counts: sqrt(2) (replace) or 1 (remove)."""
-        return Sensitivity(math.sqrt(np.square(self.shift).sum()), "l2")
+        return self._sensitivity(math.sqrt(np.square(self.shift).sum()), "l2")

@@ -299,7 +299,7 @@ def unknown_keys(
     part = delta * (1 - 32 * float(np.finfo(np.float32).eps))
     if noise == "brownian":
         part /= 2
-        width: Any = Sensitivity(math.sqrt(changes), "l2")
+        width: Any = Sensitivity(math.sqrt(changes), "l2", relation)
         ends = {"low": low, "high": high, "levels": number}
         times = GridBoundary.minimax_levels(sensitivity=width, delta=part, **ends).times
         # The notion is hockey-stick in any case, so the cheapest guarantee of that notion is used.
@@ -308,7 +308,7 @@ def unknown_keys(
         roots = np.sqrt(times[::-1])
         quantile = float(np.max(tuned(times[::-1], roots, part / keys_per_user) / roots))
     else:
-        common = PureGuarantee(Sensitivity(changes, "l1"))
+        common = PureGuarantee(Sensitivity(changes, "l1", relation))
         times = np.asarray(Grid.geometric(common, low, high, number).times, float)
         quantile = math.log(number * keys_per_user / (2 * part))  # by a union bound over the times
     process = KeyNoise(counts, quantile, noise)

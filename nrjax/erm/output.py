@@ -63,13 +63,13 @@ class OutputPerturbation(Problem):
     def l2_sensitivity(self) -> Sensitivity:
         """The l2-sensitivity of the value, `2 (L/n + tolerance)/lambda`."""
         public = self.rows, self.regularisation, self.lipschitz, self.tolerance
-        return Sensitivity(sensitivity.output_l2(*public), "l2")
+        return Sensitivity(sensitivity.output_l2(*public), "l2", "replace")
 
     @property
     def l1_sensitivity(self) -> Sensitivity:
         """The l1-sensitivity of the value, `sqrt(d)` times its l2-sensitivity."""
         public = self.rows, self.regularisation, self.dimension, self.lipschitz, self.tolerance
-        return Sensitivity(sensitivity.output_l1(*public), "l1")
+        return Sensitivity(sensitivity.output_l1(*public), "l1", "replace")
 
     @property
     def utility_sensitivity(self) -> Any:

@@ -139,7 +139,7 @@ class RidgeProblem(Problem):
         if norm == "l1":
             number *= math.sqrt(self.dimension)
         utility = RidgeOutputUtility(*self._quadratic)
-        return Released(self.optimum, Sensitivity(float(number), norm), utility)
+        return Released(self.optimum, Sensitivity(float(number), norm, "replace"), utility)
 
     def _check_gradient(self, most: float) -> None:
         norm, name = self.minimum.gradient_norm, "the gradient norm at the optimum"

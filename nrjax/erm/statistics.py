@@ -64,11 +64,11 @@ def sensitivity(noise: Noise, constants: Constants, dimension: int) -> Sensitivi
     d, vector = dimension, 2 * math.sqrt(dimension)
     if layout(noise, constants) == "isometric":
         l2 = {"paper": 2 * math.sqrt(2), "tight": 3 / math.sqrt(2), "l1_rows": 2.0}
-        return Sensitivity(l2[constants], "l2")
+        return Sensitivity(l2[constants], "l2", "replace")
     # In one dimension X'X is one number, and the second bound, sqrt(2), is the smaller.
     triangle = min(d / math.sqrt(2) + 1, math.sqrt(2) * d)
     l1 = {"paper": 2 * d + vector, "tight": triangle + vector, "l1_rows": 4.0}
-    return Sensitivity(l1[constants], "l1")
+    return Sensitivity(l1[constants], "l1", "replace")
 
 
 def _weights(dimension: int, layout: Layout) -> np.ndarray:

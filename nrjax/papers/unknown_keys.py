@@ -197,7 +197,7 @@ def study(settings: Settings) -> Study:
         "data": counts.name,
         "names": len(counts.items),
         "keys_per_person": most,
-        **{name: getattr(settings, name) for name in ("relation", "wanted", "error", "delta")},
+        **{name: getattr(settings, name) for name in ("wanted", "error", "delta")},
     }
     cases: dict[str, Any] = {}
     for noise in settings.noise:
@@ -217,7 +217,12 @@ def study(settings: Settings) -> Study:
         )
         cases[f"{method}-{epsilon:g}"] = nrjax.Case(
             trial=trial,
-            labels={**labels, "method": f"{method} once", "one_epsilon": epsilon},
+            labels={
+                **labels,
+                "method": f"{method} once",
+                "one_epsilon": epsilon,
+                "relation": settings.relation,
+            },
             quantities={"found": nrjax.Quantity()},
         )
     return Study(UNKNOWN_KEYS, cases, reporting=reporting, settings=settings, source=UNKNOWN_KEYS)

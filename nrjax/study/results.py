@@ -13,6 +13,7 @@ import numpy as np
 
 from nrjax._validation import check
 from nrjax.outcome import Outcome
+from nrjax.sensitivities import describe_relation
 from nrjax.study import report as reports
 from nrjax.study.case import FIELDS
 from nrjax.study.checks import check_goal, check_known, check_mapping
@@ -201,7 +202,8 @@ class Results(_Reported):
 
     def _report(self, summary: dict[str, Any]) -> reports.Report:
         table = self.reporting.report(self, summary)
-        return table._replace(remarks=(*table.remarks, *reports.times(summary, self.timings)))
+        remarks = *_relations(summary), *reports.times(summary, self.timings)
+        return table._replace(remarks=(*table.remarks, *remarks))
 
     def write_reports(self, writer: Writer) -> None:
         """Write summary.json, report.md and the figures into the folder of the writer.
@@ -289,3 +291,16 @@ class Outcomes(_Reported):
 
     def _read(self, case: str, pass_: str) -> dict[str, np.ndarray]:
         return {**self._arrays[case], "trial": np.arange(self.trials)}
+
+
+def _relations(summary: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the relation of neighbours for which each epsilon is stated."""
+    cases_of: dict[str, list[str]] = {}
+    for case in summary["cases"]:
+        if case.get("relation") is not None:
+            cases_of.setdefault(case["relation"], []).append(case["case"])
+    return [
+        f"Neighbours of {', '.join(cases) if len(cases_of) > 1 else 'all stated epsilons'}: "
+        f"{relation} ({describe_relation(relation)})."
+        for relation, cases in cases_of.items()
+    ]

@@ -17,6 +17,7 @@ from nrjax._validation import check
 from nrjax.guarantees.notions import notion_of
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
+from nrjax.sensitivities import relation_of
 from nrjax.study import provenance
 from nrjax.study.case import Case, Quantity
 from nrjax.study.checks import check_folders, check_mapping, check_run
@@ -54,10 +55,12 @@ class Study:
             `seed`, is not allowed.
         source: name of a paper's study, or path of a file, from which `nrjax resume` makes the
             study again. None for a study that only your program can make.
+        compares_relations: whether epsilons may be for different relations of neighbours
+            (`nrjax.Sensitivity`), such as "replace" and "add-remove".
 
     Raises:
-        ValueError: there is no case, a case cannot be simulated or stored, or another argument has
-            the wrong type.
+        ValueError: cases state different relations without `compares_relations`, there is no case,
+            a case cannot be simulated or stored, or another argument has the wrong type.
 
     Example:
         >>> def score(release):
@@ -79,6 +82,7 @@ class Study:
         settings: Any = None,
         facts: Mapping[str, Any] | None = None,
         source: str | None = None,
+        compares_relations: bool = False,
     ):
         check(isinstance(name, str) and name, "name", name, "text that is not empty")
         expected = "interactions or cases, such as {'brownian': interaction}"
@@ -100,6 +104,10 @@ class Study:
             except ValueError as error:
                 raise ValueError(f"case {key!r}: {error}") from None
             self.cases[key] = case
+        relations = {key: known for key, case in self.cases.items() if (known := _relation(case))}
+        single = compares_relations or len(set(relations.values())) <= 1
+        hint = "Make a study for each relation, or write compares_relations=True."
+        check(single, "relations of the cases", relations, "one relation of neighbours", hint)
         self.reporting = Reporting() if reporting is None else reporting
         self.settings = settings
         self.facts = provenance.checked_facts(facts or {})
@@ -201,7 +209,7 @@ class Study:
         cases = []
         for name, case in self.cases.items():
             notion = notion_of(getattr(case.trial, "guarantee", None))
-            derived = {"goal": case.goal, "notion": notion}
+            derived = {"goal": case.goal, "notion": notion, "relation": _relation(case)}
             known = {key: value for key, value in derived.items() if value is not None}
             layouts = {key: spec.layout for key, spec in passes[name].items()}
             stored = StoredCase(name, {**case.labels, "trials": trials, **known}, layouts)
@@ -308,3 +316,8 @@ def _explaining_resume(store: Store) -> Iterator[None]:
             raise
         message = f"{error.strerror}; then {store.resume_command} resumes the run"
         raise OSError(error.errno, message) from error
+
+
+def _relation(case: Case) -> str | None:
+    """Return the relation of neighbours that a case's trial, or the label of that name, states."""
+    return relation_of(case.trial) or case.labels.get("relation")

@@ -39,7 +39,7 @@ def small(case):
 
 def with_first(request, value):
     """Return a request with another first field."""
-    return dataclasses.replace(request, **{dataclasses.fields(request)[0].name: value})
+    return dataclasses.replace(request, **{next(request.fields())[0]: value})
 
 
 def variants(case):
@@ -248,6 +248,8 @@ def test_kinds_without_a_proof(case):
 def test_concrete_requests_out_of_range(kind):
     """The constructor refuses Python numbers and arrays."""
     for field in dataclasses.fields(SMALL[kind]):
+        if field.metadata.get("static"):
+            continue
         for bad in (*BAD, jnp.asarray(-1.0)):
             with pytest.raises(ValueError, match=f"{kind.__name__}.{field.name} must be"):
                 dataclasses.replace(SMALL[kind], **{field.name: bad})

@@ -316,7 +316,7 @@ def test_what_is_refunded(case):
     start, adds_up = filter.init(1), isinstance(filter, c.ExPostFilter)
     for kind in case.kinds:
         large = SMALL[kind]
-        field = dataclasses.fields(large)[0].name
+        field = next(large.fields())[0]
         cheap = dataclasses.replace(large, **{field: 0.01 * getattr(large, field)})
         back = adds_up or kind is c.ExPost or kind in REDUCTIONS
         open_now, round, _ = filter.open(start, large)

@@ -5,6 +5,7 @@ reduced until the count seems accurate enough. It continues with the next count 
 a privacy filter is spent, and records how many counts it returned and how many are accurate.
 """
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -90,17 +91,20 @@ def _filter(
     name: str, method: str, chosen: Defaults, order: float | None, parts: tuple[Any, int]
 ) -> Ledger:
     """Return a filter. `parts` are the exponential mechanism and the number of items."""
-    budget = chosen.epsilon, chosen.delta
-    if name == "unified":
-        return nrjax.UnifiedFilter(*budget)
-    if name == "gaussian":
-        return nrjax.GaussianFilter(*budget)
-    if order is not None:
-        return nrjax.RenyiFilter(order, *budget)
-    # The order must not depend on the counts, so it is tuned for equal shares of all items.
     selection, items = parts
+    budget = chosen.epsilon, chosen.delta
+    relation: Any = {"relation": "add-remove" if selection.monotone else "replace"}
+    if name == "unified":
+        return nrjax.UnifiedFilter(*budget, **relation)
+    if name == "gaussian":
+        return nrjax.GaussianFilter(*budget, **relation)
+    if order is not None:
+        return nrjax.RenyiFilter(order, *budget, **relation)
+    # The order must not depend on the counts, so it is tuned for equal shares of all items.
     share = 2 * zcdp_for(*budget) / items
-    return nrjax.RenyiFilter.tuned(*budget, (selection.request, _first_round(method, share)))
+    first = selection.request, _first_round(method, share)
+    tuned = nrjax.RenyiFilter.tuned(chosen.epsilon, chosen.delta, first)
+    return dataclasses.replace(tuned, **relation)
 
 
 def _case(
@@ -134,6 +138,7 @@ def _case(
         "filter": filter_name,
         **{name: getattr(chosen, name) for name in ("alpha", "epsilon", "delta", "selection")},
         "neighbour": settings.neighbour,
+        "relation": guard.relation,
         "smallest": smallest,
         "levels": levels,
         "order": float(np.asarray(guard.order)) if filter_name == "renyi" else None,

@@ -229,4 +229,11 @@ def study(settings: Settings) -> Study:
         ValueError: the settings do not suit the counts.
     """
     name = "skellam_counts"
-    return Study(name, cases(settings), reporting=reporting, settings=settings, source=name)
+    return Study(
+        name,
+        cases(settings),
+        reporting=reporting,
+        settings=settings,
+        source=name,
+        compares_relations=True,
+    )
