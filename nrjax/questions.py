@@ -1,6 +1,8 @@
 """Questions about private data, for `nrjax.choose`: a value, its sensitivities, and an error.
 
-Neighbouring data sets differ in one row, by replacement. Numbers of rows are public.
+By default neighbouring data sets differ in one row, by replacement, and numbers of rows are public.
+Sums and counts also take the relation "add-remove", under which the number of rows is private. For
+people with up to 3 rows write "replace, 3 rows" or "add-remove, 3 rows".
 """
 
 from __future__ import annotations
@@ -18,82 +20,19 @@ from jax.typing import ArrayLike
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_positive
 from nrjax.choice.closed_forms import gaussian_time_at_distance, times_within
+from nrjax.choice.question import Custom as Custom
+from nrjax.choice.question import Question as Question
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.interaction import Interaction
 from nrjax.mechanism import Mechanism, brownian, discrete_laplace, laplace
-from nrjax.sensitivities import Sensitivity
+from nrjax.sensitivities import Sensitivity, split_relation
 from nrjax.study.case import Case
 
 DELTA = 1e-6
 """Default probability with which the loss may exceed the stated epsilon of Brownian noise."""
 _ULP = float(np.finfo(float).eps)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Question:
-    """A question about private data. The functions of `nrjax.questions` make questions.
-
-    >>> nrjax.questions.count([True, False, True])
-    Question('count of 3 rows')
-
-    Attributes:
-        name: the question in words, such as "mean of 1,000 values".
-        mechanisms: mechanism for each kind of noise that fits: "laplace", "brownian" (with the
-            minimax boundary) or "discrete laplace"; the simplest first.
-        score: score of a release, a JAX function `score(release, *data)` that returns minus the
-            error. None takes the utility of the mechanism.
-        data: further arguments of `score`.
-        sensitivity: largest change of the score, at a fixed release, if one row changes. None if
-            the utility states it, or if it is unknown, so that no private test is offered.
-        best: score of the exact answer.
-        whole: number that an error of 100 % stands for, in the question's unit.
-        fixed_time: function `fixed_time(noise, error, confidence)` that returns the largest time at
-            which one release meets the error with this probability; None without a closed form.
-    """
-
-    name: str
-    mechanisms: Mapping[str, Mechanism]
-    score: Callable[..., Array] | None = None
-    data: tuple[Any, ...] = ()
-    sensitivity: float | None = None
-    best: float = 0.0
-    whole: float = math.nan
-    fixed_time: Callable[[str, float, float], float | None] | None = None
-
-    def __repr__(self) -> str:
-        return f"Question({self.name!r})"
-
-    def error(self, error: float | str) -> float:
-        """Return an error in the question's unit: a positive number, or text such as "3 %"."""
-        if isinstance(error, str):
-            try:
-                percent = float(error.removesuffix("%"))
-            except ValueError:
-                percent = math.nan
-            ok = error.endswith("%") and percent > 0
-            check(ok, "error", error, "a positive number, or a percentage such as '3 %'")
-            check(self.whole > 0, "error", error, "a number in the unit of an answer of 0")
-            return percent / 100 * self.whole
-        check_positive("error", error)
-        return float(error)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Custom:
-    """A question whose interactions your function makes, from `nrjax.questions.custom`.
-
-    Attributes:
-        factory: function of the error that returns interactions or cases by name.
-        name: the question in words.
-    """
-
-    factory: Callable[[float], Mapping[str, Interaction | Case]]
-    name: str = "custom question"
-
-    def error(self, error: float | str) -> float:
-        """Return the error, a positive number."""
-        check_positive("error", error)
-        return float(error)
+_MOST_ROWS = 2**31
+"""Largest number of rows if the number is private, for the rounding of a sum."""
 
 
 def largest_error(release: Array, truth: Array) -> Array:
@@ -111,7 +50,13 @@ def largest_relative_error(release: Array, truth: Array, within: Array) -> Array
     return -jnp.minimum(jnp.max(jnp.abs(release - truth) / jnp.maximum(truth, within)), 1.0)
 
 
-def mean(x: ArrayLike, bounds: tuple[float, float], *, delta: float = DELTA) -> Question:
+def mean(
+    x: ArrayLike,
+    bounds: tuple[float, float],
+    *,
+    delta: float = DELTA,
+    relation: str = "replace",
+) -> Question:
     """Return the question for the mean of numbers, whose error is the absolute error.
 
     >>> question = nrjax.questions.mean([1.0, 4.0, 2.0], bounds=(0.0, 5.0))
@@ -122,27 +67,48 @@ def mean(x: ArrayLike, bounds: tuple[float, float], *, delta: float = DELTA) -> 
         x: numbers, shape (rows,). They are clipped to the bounds.
         bounds: smallest and largest possible number. They must not come from the data.
         delta: probability with which the loss of Brownian noise may exceed its epsilon.
+        relation: relation of the neighbours, "replace" or such as "replace, 3 rows". The number of
+            rows is public: for "add-remove" use `sum` and `count`.
 
     Raises:
-        ValueError: `x` is empty or not finite, or the bounds do not rise.
+        ValueError: `x` is empty or not finite, the bounds do not rise, or the relation does not
+            suit the question.
     """
     x, width, most = _clipped(x, bounds)
     name, value = f"mean of {x.size:,} values", math.fsum(x) / x.size
-    return _numbers(name, value, width / x.size, most, delta)
+    changed = width / x.size * _replaced_rows(relation)
+    return _numbers(name, value, changed, most, delta, relation)
 
 
-def sum(x: ArrayLike, bounds: tuple[float, float], *, delta: float = DELTA) -> Question:
-    """Return the question for the sum of numbers. Arguments and errors are as for `mean`."""
+def sum(
+    x: ArrayLike,
+    bounds: tuple[float, float],
+    *,
+    delta: float = DELTA,
+    relation: str = "replace",
+) -> Question:
+    """Return the question for the sum of numbers. Arguments and errors are as for `mean`.
+
+    Under the relation "add-remove" no private test is offered, since the rounding of the sum would
+    disclose the number of rows.
+    """
     x, width, most = _clipped(x, bounds)
-    return _numbers(f"sum of {x.size:,} values", math.fsum(x), width, most * x.size, delta)
+    base, rows = split_relation(relation)
+    name, value = f"sum of {x.size:,} values", math.fsum(x)
+    if base == "replace":
+        return _numbers(name, value, width * rows, most * x.size, delta, relation)
+    check(x.size <= _MOST_ROWS, "rows of x", x.size, f"at most {_MOST_ROWS:,}")
+    question = _numbers(name, value, most * rows, most * _MOST_ROWS, delta, relation)
+    return dataclasses.replace(question, sensitivity=None)
 
 
-def count(x: ArrayLike, *, delta: float = DELTA) -> Question:
+def count(x: ArrayLike, *, delta: float = DELTA, relation: str = "replace") -> Question:
     """Return the question for the number of true entries, whose error is the absolute error.
 
     Args:
         x: booleans, or numbers 0 and 1, shape (rows,).
         delta: as for `mean`.
+        relation: "replace", "add-remove", or such as "add-remove, 3 rows".
 
     Raises:
         ValueError: `x` is empty or has other entries.
@@ -150,16 +116,20 @@ def count(x: ArrayLike, *, delta: float = DELTA) -> Question:
     x = np.asarray(x)
     ok = x.ndim == 1 and x.size > 0 and np.isin(x, (0, 1)).all()
     check(ok, "x", x, "a vector of booleans, or of 0 and 1")
-    return _counts(f"count of {x.size:,} rows", np.asarray(int(x.sum())), 1, 1.0, delta)
+    name, number = f"count of {x.size:,} rows", np.asarray(int(x.sum()))
+    return _counts(name, number, delta, relation, single=True)
 
 
-def histogram(values: ArrayLike, bins: ArrayLike, *, delta: float = DELTA) -> Question:
+def histogram(
+    values: ArrayLike, bins: ArrayLike, *, delta: float = DELTA, relation: str = "replace"
+) -> Question:
     """Return the question for a histogram, whose error is the largest error of a bin.
 
     Args:
         values: numbers, shape (rows,). Numbers outside all bins count nowhere.
         bins: rising edges of the bins, shape (bins + 1,). They must not come from the data.
         delta: as for `mean`.
+        relation: as for `count`.
 
     Raises:
         ValueError: the edges do not rise, or the values are not a vector of numbers.
@@ -170,16 +140,21 @@ def histogram(values: ArrayLike, bins: ArrayLike, *, delta: float = DELTA) -> Qu
     ok = edges.ndim == 1 and edges.size > 1 and np.all(np.diff(edges) > 0)
     check(ok, "bins", bins, "rising edges, at least two")
     counts = np.histogram(values, edges)[0]
-    return _counts(f"histogram of {counts.size:,} bins", counts, 2, math.sqrt(2), delta)
+    return _counts(f"histogram of {counts.size:,} bins", counts, delta, relation)
 
 
 def counts(
-    groups: Sequence[Hashable] | ArrayLike, within: float, *, delta: float = DELTA
+    groups: Sequence[Hashable] | ArrayLike,
+    within: float,
+    *,
+    delta: float = DELTA,
+    relation: str = "replace",
 ) -> Question:
     """Return the question for counts by group, whose error is the largest relative error.
 
     The error of a group is relative to its count, or to `within` if the count is smaller. It is a
-    fraction, such as 0.03 or "3 %". The set of groups is taken as public.
+    fraction, such as 0.03 or "3 %". The set of groups is taken as public. If it is private, use
+    `nrjax.counts.unknown_keys`.
 
     >>> nrjax.questions.counts(["a", "b", "a"], within=100)
     Question('counts of 2 groups')
@@ -188,6 +163,7 @@ def counts(
         groups: group of each row, shape (rows,).
         within: count below which errors are relative to `within`, at least 1.
         delta: as for `mean`.
+        relation: as for `count`.
 
     Raises:
         ValueError: there is no row, or `within` is below 1.
@@ -196,24 +172,28 @@ def counts(
     check(groups.ndim == 1 and groups.size > 0, "groups", groups, "a vector, at least one row")
     check(1 <= within < math.inf, "within", within, "at least 1, and finite")
     sizes = np.unique(groups, return_counts=True)[1]
-    question = _counts(f"counts of {sizes.size:,} groups", sizes, 2, math.sqrt(2), delta)
+    question = _counts(f"counts of {sizes.size:,} groups", sizes, delta, relation)
     return dataclasses.replace(
         question,
         score=largest_relative_error,
         data=(sizes.astype(float), float(within)),
-        sensitivity=2 / within + 4 * _machine_epsilon(),  # of errors up to 1
+        # Of errors up to 1.
+        sensitivity=2 * split_relation(relation)[1] / within + 4 * _machine_epsilon(),
         whole=1.0,
         fixed_time=times_within(np.maximum(sizes, within)),
     )
 
 
-def vector_mean(rows: ArrayLike, row_norm: float, *, delta: float = DELTA) -> Question:
+def vector_mean(
+    rows: ArrayLike, row_norm: float, *, delta: float = DELTA, relation: str = "replace"
+) -> Question:
     """Return the question for the mean of vectors, whose error is the l2 norm of the error.
 
     Args:
         rows: vectors, shape (rows, dimension). Longer ones are scaled down to `row_norm`.
         row_norm: largest l2 norm of a row. It must not come from the data.
         delta: as for `mean`.
+        relation: as for `mean`.
 
     Raises:
         ValueError: `rows` is not a table of finite numbers, or `row_norm` is not positive.
@@ -231,10 +211,11 @@ def vector_mean(rows: ArrayLike, row_norm: float, *, delta: float = DELTA) -> Qu
         is_normal = noise == "brownian"
         return gaussian_time_at_distance(error, dimension, confidence) if is_normal else None
 
-    width = float(row_norm) * (2 / size * (1 + (dimension + 8) * _ULP) + 64 * _ULP)
+    changed = 2 * _replaced_rows(relation) / size
+    width = float(row_norm) * (changed * (1 + (dimension + 8) * _ULP) + 64 * _ULP)
     return Question(
         name=f"mean of {size:,} vectors of {dimension:,} numbers",
-        mechanisms=_mechanisms(value, width * math.sqrt(dimension), width, delta),
+        mechanisms=_mechanisms(value, width * math.sqrt(dimension), width, delta, relation),
         score=distance,
         data=(value,),
         sensitivity=width + _machine_epsilon() * float(row_norm),
@@ -304,19 +285,31 @@ def _clipped(x: ArrayLike, bounds: Any) -> tuple[np.ndarray, float, float]:
     return np.clip(numbers, low, high), high - low, max(abs(low), abs(high))
 
 
-def _mechanisms(value: Any, l1: float, l2: float, delta: float) -> dict[str, Mechanism]:
+def _replaced_rows(relation: str) -> int:
+    """Return the number of rows that are replaced, if the relation has a public number of rows."""
+    base, rows = split_relation(relation)
+    hint = "Use nrjax.questions.sum and count, since the number of rows is private."
+    check(base == "replace", "relation", relation, "'replace' for a mean", hint)
+    return rows
+
+
+def _mechanisms(
+    value: Any, l1: float, l2: float, delta: float, relation: str
+) -> dict[str, Mechanism]:
     return {
-        "laplace": laplace(value, Sensitivity(l1, "l1")),
-        "brownian": brownian(value, Sensitivity(l2, "l2"), delta),
+        "laplace": laplace(value, Sensitivity(l1, "l1", relation)),
+        "brownian": brownian(value, Sensitivity(l2, "l2", relation), delta),
     }
 
 
-def _numbers(name: str, value: float, width: float, most: float, delta: float) -> Question:
+def _numbers(
+    name: str, value: float, width: float, most: float, delta: float, relation: str
+) -> Question:
     """Return the question for a real number of this sensitivity before rounding, at most `most`."""
     sensitivity = width * (1 + 2 * _ULP) + 2 * _ULP * most
     return Question(
         name=name,
-        mechanisms=_mechanisms(value, sensitivity, sensitivity, delta),
+        mechanisms=_mechanisms(value, sensitivity, sensitivity, delta, relation),
         score=largest_error,
         data=(value,),
         sensitivity=sensitivity + _machine_epsilon() * most,
@@ -325,16 +318,21 @@ def _numbers(name: str, value: float, width: float, most: float, delta: float) -
     )
 
 
-def _counts(name: str, sizes: np.ndarray, l1: float, l2: float, delta: float) -> Question:
-    """Return the question for counts, each of which changes by at most 1."""
+def _counts(
+    name: str, sizes: np.ndarray, delta: float, relation: str, single: bool = False
+) -> Question:
+    """Return the question for counts, each of which changes by at most 1 for each row."""
     value = sizes.astype(float)
-    discrete = {"discrete laplace": discrete_laplace(value, Sensitivity(l1, "l1"))}
+    base, rows = split_relation(relation)
+    changes = rows if single or base == "add-remove" else 2 * rows  # in l1
+    l2 = rows * math.sqrt(changes / rows)
+    discrete = {"discrete laplace": discrete_laplace(value, Sensitivity(changes, "l1", relation))}
     return Question(
         name=name,
-        mechanisms=discrete | _mechanisms(value, l1, l2, delta),
+        mechanisms=discrete | _mechanisms(value, changes, l2, delta, relation),
         score=largest_error,
         data=(value,),
-        sensitivity=1.0,
+        sensitivity=float(rows),
         whole=float(value.max()),
         fixed_time=times_within(np.ones(value.size)),
     )

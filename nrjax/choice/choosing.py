@@ -21,6 +21,7 @@ from nrjax.choice.report import Choice, Row, advice
 from nrjax.keys import study_key
 from nrjax.outcome import Outcome
 from nrjax.questions import Custom, Question
+from nrjax.sensitivities import shared_relation
 from nrjax.simulation.montecarlo import outcomes
 from nrjax.study.case import Case
 from nrjax.study.files import RESULTS
@@ -108,6 +109,7 @@ def choose(
         table=tuple(rows),
         advice=advice(rows, best, runs.reachable(confidence), confidence),
         results=runs.results(),
+        relation=shared_relation(**{n: c.interaction for n, c in runs.listed.items()}),
     )
 
 

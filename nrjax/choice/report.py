@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from nrjax.choice.candidates import FIXED, PRIVATE
 from nrjax.choice.racing import Verdict
+from nrjax.sensitivities import describe_relation
 from nrjax.study.release_error import Coverage
 
 
@@ -74,6 +75,7 @@ class Choice:
         advice: the result in two sentences.
         results: trials of all candidates, an `nrjax.Results` if there is a folder, else an
             `nrjax.Outcomes`.
+        relation: relation of the neighbours of every epsilon (`nrjax.Sensitivity`), or None.
     """
 
     question: str
@@ -85,6 +87,7 @@ class Choice:
     table: tuple[Row, ...]
     advice: str
     results: Any
+    relation: str | None = None
 
     def __str__(self) -> str:
         title = f"{self.question}: error at most {self.error:.4g} in {self.confidence:.0%} of runs"
@@ -98,6 +101,8 @@ class Choice:
             for row in self.table
             if row.name == self.best and row.coverage is not None
         ]
+        if self.relation is not None:
+            notes.append(f"Neighbours: {self.relation} ({describe_relation(self.relation)}).")
         return "\n".join([*lines, "", self.advice, *notes, *_REMARKS])
 
     def __repr__(self) -> str:
@@ -118,7 +123,7 @@ _REMARKS = (
     "A choice by the private data is itself a release that depends on them. For a real release, "
     "choose on public or synthetic data of the same size.",
     "The target is taken as public, although a percentage or an excess loss depends on the data.",
-    "Not compared: mechanisms tuned to the data, other regularisation, several rows per person.",
+    "Not compared: mechanisms tuned to the data, other regularisation.",
 )
 
 _MIXED = "  (a pure epsilon is never exceeded, a probabilistic one with probability at most delta)"

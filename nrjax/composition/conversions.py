@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import check, concrete_or_none
-from nrjax.composition.requests import NOT_NEGATIVE, POSITIVE, Range
+from nrjax._validation import check, check_integer, concrete_or_none
+from nrjax.composition.requests import FRACTION, NOT_NEGATIVE, POSITIVE, Range
 
 PROBABILITY: Range = (lambda x: (x > 0) & (x < 1)), "strictly between 0 and 1"
 ORDER: Range = (lambda x: (x > 1) & (x <= 1e12)), "above 1 and at most 1e12"
@@ -157,6 +157,26 @@ def rdp_budgets(order: Any, epsilon: float, delta: float) -> Any:
     """
     premium, error = _premium(order, -math.log(delta))
     return (epsilon - premium) - error - SLACK * epsilon
+
+
+def of_group(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
+    """Return the (epsilon, delta) for up to `rows` rows, given the pair for one row, rounded up.
+
+    With k rows it is `k epsilon` and `delta (exp(k epsilon) - 1)/(exp(epsilon) - 1)`. A mechanism
+    whose sensitivity covers the group (`nrjax.Sensitivity.of_rows`) costs less at equal noise.
+    """
+    epsilon, delta = number("epsilon", epsilon, POSITIVE), number("delta", delta, FRACTION)
+    check_integer("rows", rows, 1)
+    if rows == 1:
+        return epsilon, delta
+    total = _up(rows * epsilon, epsilon)
+    if delta == 0:
+        return total, 0.0
+    # The sum of exp(j epsilon) over j < k.
+    log_ratio = (rows - 1) * epsilon + math.log(-math.expm1(-rows * epsilon))
+    log_ratio -= math.log(-math.expm1(-epsilon))
+    grown = math.exp(min(0.0, math.log(delta) + log_ratio))
+    return total, min(1.0, grown * (1 + 1e-15 * (800 + 4 * log_ratio)))
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)

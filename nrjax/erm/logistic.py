@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -108,6 +108,8 @@ class LogisticProblem(OutputPerturbation):
         tolerance: largest gradient norm that was accepted at the optimum.
         utility: minus the risk of a release that is projected onto the ball.
     """
+
+    _logistic: ClassVar[bool] = True
 
     @classmethod
     def fit(

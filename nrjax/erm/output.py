@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+import dataclasses
+import math
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._validation import check_integer
+from nrjax._validation import check, check_integer
 from nrjax.erm import _validation, sensitivity
 from nrjax.erm._stated_bounds import StatedBounds, check_signature, spot_check
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output_utility import Loss, OutputUtility
 from nrjax.erm.released import Problem, Released
-from nrjax.sensitivities import Noise, Sensitivity, norm_of
+from nrjax.sensitivities import Noise, Sensitivity, norm_of, split_relation
 
 
 def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -38,6 +40,7 @@ class OutputPerturbation(Problem):
     lipschitz: float
     tolerance: float
     utility: OutputUtility
+    _logistic: ClassVar[bool] = False
 
     @property
     def shape(self) -> tuple[int]:
@@ -49,15 +52,38 @@ class OutputPerturbation(Problem):
         """The private value: the optimum, shape (dimension,)."""
         return self.optimum
 
-    def released(self, noise: Noise) -> Released[OutputUtility]:
+    def released(
+        self, noise: Noise, relation: str = "replace", least_rows: int | None = None
+    ) -> Released[OutputUtility]:
         """Return the optimum with its sensitivity and utility, for one kind of noise.
 
         Args:
             noise: "brownian" (or "gaussian") or "laplace".
+            relation: relation of the neighbours: "replace", "add-remove", or for people with
+                several rows such as "replace, 3 rows".
+            least_rows: for "add-remove", a public lower bound of the number of rows, which is
+                private. It must hold for every data set that could be there.
+
+        Raises:
+            ValueError: an argument is unknown, out of range or missing.
         """
-        is_l2 = norm_of(noise) == "l2"
-        sensitivity = self.l2_sensitivity if is_l2 else self.l1_sensitivity
-        return Released(self.value, sensitivity, self.utility)
+        norm, (base, group) = norm_of(noise), split_relation(relation)
+        number, grown = float(self.l2_sensitivity), float(group)
+        if base == "add-remove":
+            hint = "The number of rows is private under add-remove."
+            known = least_rows is not None
+            check(known, "least_rows", None, "given, a public lower bound of the rows", hint)
+            check_integer("least_rows", least_rows, 1, self.rows)
+            bounds: Any = least_rows, self.regularisation, self.lipschitz, self.tolerance
+            number = sensitivity.removed_output_l2(*bounds, logistic=self._logistic)
+            grown *= self.rows / (least_rows + 1)  # pyright: ignore[reportOptionalOperand]
+        else:
+            check(least_rows is None, "least_rows", least_rows, "None for replacement")
+        number *= math.sqrt(self.dimension) if norm == "l1" else 1.0
+        utility, single = self.utility, Sensitivity(number, norm, base)
+        if grown != 1 and utility.sensitivity is not None:
+            utility = dataclasses.replace(utility, sensitivity=grown * utility.sensitivity)
+        return Released(self.value, single.of_rows(group), utility)
 
     @property
     def l2_sensitivity(self) -> Sensitivity:

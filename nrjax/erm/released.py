@@ -22,7 +22,8 @@ U = TypeVar("U")
 class Problem(Pytree, abc.ABC):
     """A data set, its non-private optimum, and the public numbers that mechanisms need.
 
-    Neighbouring data sets differ in one row (replacement). The number n of rows is public.
+    By default neighbouring data sets differ in one row (replacement), and the number n of rows is
+    public. Output perturbation takes other relations, ridge regression does not.
 
     Attributes:
         rows: number of rows n.
@@ -70,7 +71,8 @@ class Problem(Pytree, abc.ABC):
             delta: probability with which the loss may exceed the stated epsilon.
             boundary: boundary, as for `nrjax.brownian`.
             tight_at_epsilon: as for `nrjax.brownian`.
-            options: further arguments of `released`, such as `constants` for ridge regression.
+            options: further arguments of `released`, such as `relation`, or `constants` for ridge
+                regression.
         """
         parts: Any = {"boundary": boundary, "tight_at_epsilon": tight_at_epsilon}
         return self.released("brownian", **options).mechanism(delta=delta, **parts)

@@ -1,6 +1,7 @@
 """Sensitivities of optima and of risks, and balls that contain every optimum.
 
-Neighbouring data sets differ in one row (replacement). The number n of rows is public. Rows have
+Unless stated otherwise, neighbouring data sets differ in one row (replacement), and the number n of
+rows is public. Rows have
 l2 norm at most 1, unless a function states otherwise. The sensitivity of a risk is its largest
 change at one hypothesis in a ball of radius M. `regularisation` is the lambda > 0 of
 `(lambda/2) |theta|^2`, and `tolerance` is the gradient norm at which a solver stops. Proofs:
@@ -79,6 +80,26 @@ def output_l2(
     set that contains the optima. L is 1 for the logistic loss.
     """
     return 2.0 * (lipschitz / rows + tolerance) / regularisation
+
+
+def removed_output_l2(
+    least_rows: int,
+    regularisation: float,
+    lipschitz: float = 1.0,
+    tolerance: float = 0.0,
+    *,
+    logistic: bool = False,
+) -> float:
+    """Return the l2-sensitivity of an optimum if a row is added or removed.
+
+    The number n of rows is then private, and at least `least_rows`, which is public. The larger of
+    two neighbours has at least `m = least_rows + 1` rows. Its gradient at the optimum of the
+    smaller one is `(lambda theta + g)/n`, where both terms have norm at most L. The bound is
+    `2 L/(m lambda)`, and for the logistic loss `1.0518/(m lambda)`, since a row's gradient g is
+    large only if the optimum theta is.
+    """
+    changed = 1.0518 if logistic else 2.0 * lipschitz
+    return (changed / (least_rows + 1) + 2 * tolerance) / regularisation
 
 
 def output_l1(

@@ -1,0 +1,82 @@
+"""The classes of questions that `nrjax.choose` answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jax import Array
+
+from nrjax._validation import check, check_positive
+from nrjax.interaction import Interaction
+from nrjax.mechanism import Mechanism
+from nrjax.study.case import Case
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question about private data. The functions of `nrjax.questions` make questions.
+
+    >>> nrjax.questions.count([True, False, True])
+    Question('count of 3 rows')
+
+    Attributes:
+        name: the question in words, such as "mean of 1,000 values".
+        mechanisms: mechanism for each kind of noise that fits: "laplace", "brownian" (with the
+            minimax boundary) or "discrete laplace"; the simplest first.
+        score: score of a release, a JAX function `score(release, *data)` that returns minus the
+            error. None takes the utility of the mechanism.
+        data: further arguments of `score`.
+        sensitivity: largest change of the score, at a fixed release, if one row changes. None if
+            the utility states it, or if it is unknown, so that no private test is offered.
+        best: score of the exact answer.
+        whole: number that an error of 100 % stands for, in the question's unit.
+        fixed_time: function `fixed_time(noise, error, confidence)` that returns the largest time at
+            which one release meets the error with this probability; None without a closed form.
+    """
+
+    name: str
+    mechanisms: Mapping[str, Mechanism]
+    score: Callable[..., Array] | None = None
+    data: tuple[Any, ...] = ()
+    sensitivity: float | None = None
+    best: float = 0.0
+    whole: float = math.nan
+    fixed_time: Callable[[str, float, float], float | None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Question({self.name!r})"
+
+    def error(self, error: float | str) -> float:
+        """Return an error in the question's unit: a positive number, or text such as "3 %"."""
+        if isinstance(error, str):
+            try:
+                percent = float(error.removesuffix("%"))
+            except ValueError:
+                percent = math.nan
+            ok = error.endswith("%") and percent > 0
+            check(ok, "error", error, "a positive number, or a percentage such as '3 %'")
+            check(self.whole > 0, "error", error, "a number in the unit of an answer of 0")
+            return percent / 100 * self.whole
+        check_positive("error", error)
+        return float(error)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Custom:
+    """A question whose interactions your function makes, from `nrjax.questions.custom`.
+
+    Attributes:
+        factory: function of the error that returns interactions or cases by name.
+        name: the question in words.
+    """
+
+    factory: Callable[[float], Mapping[str, Interaction | Case]]
+    name: str = "custom question"
+
+    def error(self, error: float | str) -> float:
+        """Return the error, a positive number."""
+        check_positive("error", error)
+        return float(error)
