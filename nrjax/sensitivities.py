@@ -107,8 +107,10 @@ def split_relation(relation: Any) -> tuple[str, int]:
 def describe_relation(relation: str) -> str:
     """Return the meaning of a relation in words."""
     base, rows = split_relation(relation)
-    meaning = RELATIONS[base]
-    return meaning if rows == 1 else meaning.replace("one row is", f"up to {rows} rows are")
+    several = f"up to {rows} rows are replaced by others"
+    if base == "add-remove":
+        several = f"up to {rows} rows are added or removed"
+    return RELATIONS[base] if rows == 1 else several
 
 
 def relation_of(part: Any) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from nrjax.keys import check_key
 from nrjax.processes._kernel import laplace, random_bits, uniform
 from nrjax.pytrees import Pytree, record, static
 
-Method = Literal["laplace", "gaussian", "geometric"]
+METHODS = ("laplace", "gaussian", "geometric")
 
 _UP = 1 + 32 * float(np.finfo(np.float32).eps)
 """Factor of scales and thresholds, for the rounding of noise and of thresholds."""
@@ -72,20 +72,19 @@ class KeyThreshold(Pytree):
     scale: Any
     threshold: Any
     least: ArrayLike = -math.inf
-    method: Method = static(default="laplace")
+    method: str = static(default="laplace")
 
     def __post_init__(self):
         check_held(self.counts)
         check_positive("scale", self.scale)
         check_positive("threshold", self.threshold)
-        known = ("laplace", "gaussian", "geometric")
-        check(self.method in known, "method", self.method, f"one of {known}")
+        check(self.method in METHODS, "method", self.method, f"one of {METHODS}")
 
     @classmethod
     def fitted(
         cls,
         counts: ArrayLike,
-        method: Method,
+        method: str,
         *,
         epsilon: float,
         delta: float,

@@ -14,7 +14,7 @@ import numpy as np
 import nrjax
 from nrjax._validation import check
 from nrjax.counts import KeysShown, KeyThreshold, unknown_keys
-from nrjax.counts.thresholds import Method
+from nrjax.counts.thresholds import METHODS
 from nrjax.datasets import Counts, count_keys, flights, load_counts
 from nrjax.datasets._files import extra
 from nrjax.papers import UNKNOWN_KEYS
@@ -55,24 +55,14 @@ class Settings:
     """Delta of all that is shown."""
     epsilon: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
     """Epsilons of one release."""
-    noise: tuple[Literal["laplace", "brownian"], ...] = ("laplace", "brownian")
-    """Kinds of noise of noise reduction."""
-    method: tuple[Method, ...] = ("laplace", "gaussian", "geometric")
-    """Kinds of noise of one release."""
-    levels: int = 100
-    """Number of epsilons of noise reduction, in equal ratios."""
-    lowest_epsilon: float = 0.01
-    """Smallest epsilon of noise reduction."""
-    highest_epsilon: float = 10.0
-    """Largest epsilon of noise reduction."""
 
     def __post_init__(self):
         check_settings(
             self,
-            nonempty=("noise",),
-            distinct=("epsilon", "method", "noise"),
-            least={"keys_per_person": 1, "wanted": 1, "levels": 2},
-            positive=("error", "epsilon", "lowest_epsilon", "highest_epsilon"),
+            nonempty=("epsilon",),
+            distinct=("epsilon",),
+            least={"keys_per_person": 1, "wanted": 1},
+            positive=("error", "epsilon"),
             fractions=("delta",),
             files=("data",),
         )
@@ -84,25 +74,27 @@ class KeyReporting(Reporting):
     case_facts = ("method", "trials")
 
     def measure(self, results: Results, case: str) -> dict[str, Any]:
-        """Return the mean number of names found, and the fraction of trials that found enough."""
+        """Return the mean number of names that one release finds, and how often it is enough."""
         facts = results.cases[case].attributes
-        name = "utility" if _is_reduced(facts) else "found"
-        found = results.distribution_of(case, name)
+        if _is_reduced(facts):
+            return {}
+        found = results.distribution_of(case, "found")
         return {"found": found.mean, "enough": found.fraction_above(facts["wanted"] - 0.5)}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Return a table of epsilons, names found, and trials that found enough."""
-        rows = []
+        rows, facts = [], summary["cases"][0]
         for case in summary["cases"]:
-            epsilon = number(case.get("one_epsilon"))
             if _is_reduced(case):
                 stop = case["stopping_epsilon"]
-                epsilon = f"{number(stop['q50'])} (q90 {number(stop['q90'])})"
-            rows.append((case["case"], epsilon, number(case["found"]), share(case["enough"])))
-        facts = summary["cases"][0]
+                cells = f"{number(stop['q50'])} (90 %: {number(stop['q90'])})", "enough"
+                rows.append((case["case"], *cells, share(case["stopped"])))
+            else:
+                cells = number(case["one_epsilon"]), number(case["found"]), share(case["enough"])
+                rows.append((case["case"], *cells))
         remarks = (
             f"{facts['names']:,} names on {facts['data']}, at most {facts['keys_per_person']} per "
-            f"person; relation: {facts['relation']}; delta {facts['delta']:g} for all.",
+            f"person; delta {facts['delta']:g} for all.",
             f"Found: shown, with noise of at most {facts['error']:g} of the noisy count. Enough: "
             f"{facts['wanted']:,} names. The epsilon of noise reduction is the median over trials, "
             "paid after the fact; the others are fixed beforehand, as (epsilon, delta)-DP.",
@@ -191,7 +183,6 @@ def study(settings: Settings) -> Study:
     counts, most = _load(settings)
     expected = f"at most {len(counts.items):,}, the names of {counts.name}"
     check(settings.wanted <= len(counts.items), "wanted", settings.wanted, expected)
-    levels = settings.lowest_epsilon, settings.highest_epsilon, settings.levels
     common: Any = {"keys_per_user": most, "delta": settings.delta, "relation": settings.relation}
     labels = {
         "data": counts.name,
@@ -200,8 +191,8 @@ def study(settings: Settings) -> Study:
         **{name: getattr(settings, name) for name in ("wanted", "error", "delta")},
     }
     cases: dict[str, Any] = {}
-    for noise in settings.noise:
-        mechanism = unknown_keys(counts.counts, noise=noise, levels=levels, **common)
+    for noise in ("laplace", "brownian"):
+        mechanism = unknown_keys(counts.counts, noise=noise, **common)
         utility = KeysShown.within(settings.error, mechanism)
         interaction = mechanism.until(utility, at_least=settings.wanted)
         costs = mechanism.guarantee.epsilon(mechanism.guarantee.fixed_times)
@@ -211,7 +202,7 @@ def study(settings: Settings) -> Study:
             labels={**labels, "method": f"reduced {noise}"},
             curves={"curve": nrjax.Curve(interaction, {"utility": nrjax.Quantity()}, along)},
         )
-    for method, epsilon in itertools.product(settings.method, settings.epsilon):
+    for method, epsilon in itertools.product(METHODS, settings.epsilon):
         trial = KeyThreshold.fitted(
             counts.counts, method, epsilon=epsilon, error=settings.error, **common
         )

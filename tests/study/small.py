@@ -53,7 +53,7 @@ def study(name, folder, **changes):
         own |= {"lowest_epsilon": 2.0, "highest_epsilon": 100.0}
         return tuning.study(tuning.Settings(**own | changes))
     if name == "unknown_keys":
-        own = {"data": counts, "wanted": 3, "levels": 8, "epsilon": (1.0,), "method": ("laplace",)}
-        return unknown_keys.study(unknown_keys.Settings(**own | {"noise": ("laplace",)} | changes))
+        own = {"data": counts, "wanted": 3, "epsilon": (1.0,)}
+        return unknown_keys.study(unknown_keys.Settings(**own | changes))
     own = {"data": (counts,), "levels": 20, "epsilon": 3.0}
     return rogers2023.study(rogers2023.Settings(**own | changes))
