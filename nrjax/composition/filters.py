@@ -141,6 +141,7 @@ class ZCDPFilter(_ConcentratedFilter):
         conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))` as in the paper, or
             "renyi", a larger rho for the same epsilon (`conversions.epsilon_of_zcdp`).
         budget: largest sum of costs, a rho; computed.
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     _cost_table = costs.ZCDP_COSTS
@@ -171,6 +172,7 @@ class UnifiedFilter(_ConcentratedFilter):
         conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))` as in the paper, or
             "renyi", a larger rho for the same epsilon (`conversions.epsilon_of_zcdp`).
         budget: largest sum of costs, a rho; computed.
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     _cost_table = costs.UNIFIED_COSTS
@@ -200,6 +202,7 @@ class GaussianFilter(BudgetFilter):
         epsilon: epsilon of the whole guarantee, > 0.
         delta: delta of the whole guarantee, in (0, 1).
         budget: largest sum of costs, a `mu^2`; computed.
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     epsilon: ArrayLike
@@ -238,6 +241,7 @@ class ExPostFilter(BudgetFilter):
         epsilon: epsilon of the whole guarantee, > 0.
         delta: delta of the whole guarantee, in [0, 1); rounded down to the default float dtype.
         budget: largest sum of costs, an epsilon; computed.
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     epsilon: ArrayLike
@@ -283,6 +287,7 @@ class SideBySideFilter(Ledger):
     Attributes:
         zcdp: a `ZCDPFilter` or `UnifiedFilter`.
         ex_post: an `ExPostFilter`.
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     zcdp: ZCDPFilter | UnifiedFilter

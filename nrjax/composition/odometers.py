@@ -109,6 +109,7 @@ class BrownianOdometer(_BrownianOdometer):
     Attributes:
         delta: probability with which the loss may ever exceed the bound, in (0, 1).
         gamma: value of V near which the bound is tight, > 0: see `tight_at`.
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     _boundary = MixtureBoundary
@@ -133,6 +134,7 @@ class OneSidedBrownianOdometer(_BrownianOdometer):
     Attributes:
         delta: probability with which the loss may ever exceed the bound, in (0, 1).
         gamma: value of V near which the bound is tight, > 0: see `tight_at`.
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     _boundary = OneSidedMixtureBoundary
@@ -155,6 +157,7 @@ class RenyiOdometer(_Odometer):
     Attributes:
         order: the order A > 1, fixed before the first release.
         delta: probability with which the loss may ever exceed the bound, in (0, 1).
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     order: ArrayLike
@@ -194,6 +197,9 @@ class ExPostOdometer(_Odometer):
         >>> state = odometer.spend(odometer.init(), nrjax.composition.ExPost(0.1, delta=1e-7))
         >>> round(float(odometer.bound(state)), 4), round(float(odometer.delta(state)), 9)
         (0.1, 1e-07)
+
+    Attributes:
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
     _units = ("epsilon", "delta")

@@ -62,6 +62,7 @@ class RenyiFilter(BudgetFilter):
         epsilon: epsilon of the whole guarantee, > 0.
         delta: delta of the whole guarantee, in (0, 1).
         budget: largest sum of costs, a Rényi divergence of order A; computed.
+        relation: relation of the neighbours, such as "replace" or "add-remove" (static).
 
     Raises:
         ValueError: at this order the conversion alone costs more than epsilon.
