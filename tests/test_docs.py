@@ -16,8 +16,8 @@ from tests.test_doctests import FLAT, NAMES
 DOCS = Path(__file__).parent.parent / "docs"
 MODULES = (
     *("composition", "composition.conversions", "composition.certificates", "counts", "datasets"),
-    *("erm", "erm.sensitivity", "erm.theory", "guarantees", "processes", "questions"),
-    *("schedules", "stopping", "stopping.accuracy", "utilities"),
+    *("erm", "erm.sensitivity", "erm.theory", "guarantees", "private_selection", "processes"),
+    *("questions", "schedules", "stopping", "stopping.accuracy", "utilities"),
 )
 # Functions of modules without `__all__` that only other modules use.
 HELPERS = {

@@ -11,7 +11,18 @@ import nrjax
 
 COMMANDS = (
     *("", "run", "run regression", "run whitehouse2022", "run ligett2017", "run rogers2023"),
-    *("run skellam_counts", "choose", "design", "audit", "resume", "plot", "summary", "data"),
+    *(
+        "run skellam_counts",
+        "run tuning",
+        "run unknown_keys",
+        "choose",
+        "design",
+        "audit",
+        "resume",
+        "plot",
+        "summary",
+        "data",
+    ),
 )
 
 
