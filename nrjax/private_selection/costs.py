@@ -1,7 +1,7 @@
 """Costs of private selection, rounded up.
 
-Sources: Liu and Talwar 2019 [LT19], Papernot and Steinke 2022 [PS22], and statement 37 of docs/proofs,
-"Private selection", for staged Poisson selection.
+Sources: Liu and Talwar 2019 [LT19], Papernot and Steinke 2022 [PS22], and statement 37 of
+docs/proofs for staged Poisson selection.
 """
 
 from __future__ import annotations
