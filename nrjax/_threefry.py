@@ -9,8 +9,9 @@ is the upper word of the hash's input and so needs no additional hash. Under a k
 of the hash is used twice, so no draw equals a key or another draw. The inputs are:
 
 * (0, i): keys folded or split from the key, and JAX's draws from it, which show one word only.
-* (c, i) with 0 < c < 2^31: both words of draw i at place c - 1. A key that was folded or split from
+* (c, i) with 0 < c < 2^30: both words of draw i at place c - 1. A key that was folded or split from
   a placed key has c = 0: its draws are (0, i), and keys folded from it are (2^31, i).
+* (2^30 + c // 2, i): draws of one number, which are number c % 2 of a draw of two numbers.
 * (2^31 + c, i): keys folded or split from the placed key.
 """
 
@@ -26,15 +27,15 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 
-STREAM = 3
+STREAM = 4
 """Version number of the random bits that a seed gives.
 
 1: JAX's own keys everywhere. 2: keys of this module everywhere. 3: keys of this module, except that
-custom parts get JAX's own keys.
+custom parts get JAX's own keys. 4: two steps that need one number each share a hash.
 """
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_DERIVED = np.uint32(2**31)
+_SINGLE, _DERIVED = np.uint32(2**30), np.uint32(2**31)
 
 
 def unrolled(key: Array) -> Array:
@@ -66,7 +67,7 @@ def is_placed(key: Array) -> bool:
 
 
 def placed(key: Array, place: Array | int) -> Array:
-    """Return the key for a place, an integer below 2^31 - 1 such as the step of a trial.
+    """Return the key for a place, an integer below 2^30 - 1 such as the step of a trial.
 
     A key that is not `unrolled` is folded by JAX.
     """
@@ -75,6 +76,19 @@ def placed(key: Array, place: Array | int) -> Array:
     first, second = jax.random.key_data(key)
     count = jnp.asarray(place, jnp.uint32) + np.uint32(1)
     return jax.random.wrap_key_data(jnp.stack([first, second, count]), impl=_PLACED)
+
+
+def shared(key: Array) -> Array:
+    """Return the key whose two numbers are the single numbers of two places.
+
+    The places are that of `key`, a `placed` key of an odd place, and the next one.
+    """
+    return jax.random.wrap_key_data(_pair(jax.random.key_data(key))[0], impl=_PLACED)
+
+
+def _pair(key: Array) -> tuple[Array, Array]:
+    """Return raw data of the key of two numbers, and whether `key` gives the second number."""
+    return jnp.stack([key[0], key[1], _SINGLE | (key[2] >> 1)]), (key[2] & 1) != 0
 
 
 @functools.partial(jax.jit, inline=True)  # traced once per shape
@@ -168,7 +182,9 @@ def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bit
         raise ValueError(f"size must be below 2^32 with one key (got {size}).")
     pairs = -(-size // 2)
     if size < 2:
-        return function(*words(key, pairs, bits))[0]
+        key, second = _pair(key)
+        numbers = function(*words(key, pairs, bits))
+        return jnp.where(second, numbers[1], numbers[0])
     numbers = _paired(function, pairs, bits)(key)
     return jnp.concatenate([numbers.real, numbers.imag])[:size]
 
@@ -213,6 +229,9 @@ def _pair_bits(key: Array, size: int) -> Array:
 
 
 def _placed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    if bit_width == 64 and math.prod(shape) == 1:
+        key, second = _pair(key)
+        return _long(*_hash(key, key[2], second.astype(jnp.uint32))).reshape(shape)
     if bit_width == 64:
         return _long(*_counted(key, shape, key[2]))
     return _pair_bits(key, math.prod(shape)).reshape(shape).astype(f"uint{bit_width}")

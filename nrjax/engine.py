@@ -7,7 +7,7 @@ together.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,13 @@ from jax import Array
 from nrjax._cross_checks import COST_TOLERANCE
 from nrjax._modes import neutral_config
 from nrjax._numerics import exact_float
-from nrjax._threefry import unrolled
+from nrjax._threefry import is_nrjax_key, shared, unrolled
 from nrjax._tracing import cached_trace
 from nrjax._validation import check
 from nrjax.interaction import Interaction
-from nrjax.keys import Role, check_key, key_for, role_key, step_key
+from nrjax.keys import Role, check_key, is_key, key_for, role_key, step_key
 from nrjax.outcome import Outcome, Status
-from nrjax.types import Utility
+from nrjax.types import BlockwiseProcess, Utility
 
 
 class TrialState(NamedTuple):
@@ -127,6 +127,21 @@ def assess_release(trial: Interaction, utility: Utility, release: Array) -> tupl
     return hypothesis, exact_float(utility.evaluate(hypothesis), trial.dtype)
 
 
+def draws_one(trial: Interaction, noise: Array) -> bool:
+    """Return whether each rewind draws one number, so that two rewinds can share a hash."""
+    process, dtype = trial.process, trial.dtype
+    if not (is_nrjax_key(noise) and isinstance(process, BlockwiseProcess)):
+        return False
+    drawn = jax.tree.leaves(jax.eval_shape(lambda key: process.draw(key, dtype), noise))
+    return len(drawn) == 1 and drawn[0].size == 1 and not is_key(drawn[0])
+
+
+def draw_two(trial: Interaction, noise: Array, step: Array) -> Array:
+    """Return the numbers of the rewinds to `step`, which is odd, and to the next step."""
+    key = shared(step_key(noise, step))
+    return cast(BlockwiseProcess, trial.process).draw(key, trial.dtype, (2,))
+
+
 def _where(condition: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
 
@@ -157,13 +172,18 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
 
 
 @cached_trace
-def advance(trial: Interaction, state: TrialState) -> TrialState:
-    """Rewind the noise of a running trial to `next_time`, which makes the next release."""
+def advance(trial: Interaction, state: TrialState, drawn: Array | None = None) -> TrialState:
+    """Rewind the noise of a running trial to `next_time`, which makes the next release.
+
+    The number of the rewind can be `drawn` before, by `draw_two`.
+    """
     step = state.step + 1
-    key = step_key(state.noise, step)
     running = state.status == Status.RUNNING
     time = jnp.where(running, state.next_time, state.time)
-    process = trial.process.rewind(key, state.process, time)
+    if drawn is None:
+        process = trial.process.rewind(step_key(state.noise, step), state.process, time)
+    else:
+        process = cast(BlockwiseProcess, trial.process).move(drawn, state.process, time)
     status = jnp.asarray(trial.process.status(process), jnp.int32)
     advanced = state._replace(step=step, time=time, process=process)
     # Noise without its stated distribution is never released: the trial ends at the step before.

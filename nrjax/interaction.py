@@ -170,8 +170,8 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
     number = check_numbers(
         "max_steps",
         interaction.steps,
-        lambda n: n.dtype.kind in "iu" and n.ndim == 0 and 1 <= n < 2**31,
-        "an integer, at least 1 and below 2^31",
+        lambda n: n.dtype.kind in "iu" and n.ndim == 0 and 1 <= n < 2**30,
+        "an integer, at least 1 and below 2^30",
     )
     dtype = float_dtype(value)
     check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
@@ -179,7 +179,7 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
     steps = None if number is None else min(int(number), schedule.max_steps)
     if steps is None:  # traced: the trial ends when a sequence of utilities or thresholds ends
         lengths = [n for n in (rule.max_steps, utility.max_steps) if n is not None]
-        max_steps = jnp.minimum(max_steps, min(lengths, default=2**31 - 1))
+        max_steps = jnp.minimum(max_steps, min(lengths, default=2**30 - 1))
     check_rule(rule, utility, guarantee, steps, dtype)
     check_noise(value, process, guarantee, schedule, dtype)
     check_sensitivities(shift, guarantee, schedule)

@@ -62,7 +62,7 @@ def role_key(key: Array, role: Role) -> Array:
 
 
 def step_key(key: Array, step: Array | int) -> Array:
-    """Return the key for one step, an integer below 2^31 - 1, folded from a role's key."""
+    """Return the key for one step, an integer below 2^30 - 1, folded from a role's key."""
     return placed(key, step)
 
 

@@ -11,8 +11,9 @@ from jax.extend.random import threefry_2x32
 import nrjax
 from nrjax import _threefry
 from nrjax._normals import normals
-from nrjax._threefry import placed, unrolled
+from nrjax._threefry import placed, shared, unrolled
 from nrjax.keys import Role
+from nrjax.processes._kernel import random_bits
 from nrjax.simulation import montecarlo
 from nrjax.stopping import first_yes
 from tests.problems import interaction
@@ -49,7 +50,22 @@ def hashed(key, high, low):
     return np.asarray(threefry_2x32(data, jnp.asarray([high, low], jnp.uint32)))
 
 
-SPLIT = 2**31
+SINGLE, SPLIT = 2**30, 2**31
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("draw", [random_bits, normals])
+def test_two_places_share_a_hash(draw, dtype):
+    """Their single numbers are the two numbers of the shared key, and no other places share."""
+
+    def alone(place):
+        return draw(placed(key, place), (), dtype)
+
+    key = unrolled(jax.random.key(12))
+    both = jnp.stack([draw(shared(placed(key, place)), (2,), dtype) for place in (1, 3, 5)])
+    single = jax.vmap(alone)(jnp.arange(1, 7)).reshape(3, 2)
+    np.testing.assert_allclose(single, both, rtol=1e-6 if draw is normals else 0)
+    assert np.unique(single).size == 6
 
 
 def test_a_place_uses_both_words_and_no_draw_is_a_key():
@@ -57,15 +73,20 @@ def test_a_place_uses_both_words_and_no_draw_is_a_key():
     key, drawn = jax.random.key(9), jax.jit(jax.random.bits, static_argnums=(1, 2))
     step = placed(unrolled(key), 6)
     words = np.stack([hashed(key, 7, i) for i in range(6)])
-    for size in (1, 2, 3, 11):
+    for size in (2, 3, 11):
         pairs = -(-size // 2)
         expected = np.concatenate([words[:pairs, 0], words[:pairs, 1]])[:size]
         np.testing.assert_array_equal(drawn(step, (size,), "uint32"), expected)
+    single = hashed(key, SINGLE + 3, 0)  # of the places 5 and 6
+    for place, word in ((5, 0), (6, 1)):
+        shape = (1,) if word else ()
+        actual = drawn(placed(unrolled(key), place), shape, "uint32")
+        np.testing.assert_array_equal(actual, np.broadcast_to(single[word], shape))
     folded, parts = jax.random.fold_in(step, 5), jax.random.split(step, 3)
     for derived, low in ((folded, 5), *((parts[i], i) for i in range(3))):
         expected = [*hashed(key, SPLIT + 7, low), 0]
         np.testing.assert_array_equal(jax.random.key_data(derived), expected)
-    np.testing.assert_array_equal(drawn(folded, (), "uint32"), hashed(folded, 0, 0)[0])
+    np.testing.assert_array_equal(drawn(folded, (), "uint32"), hashed(folded, SINGLE, 0)[0])
     child = jax.random.key_data(jax.random.fold_in(folded, 1))
     np.testing.assert_array_equal(child, [*hashed(folded, SPLIT, 1), 0])
 

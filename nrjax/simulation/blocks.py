@@ -52,8 +52,10 @@ def _start(share: DeviceShare, number: Array) -> tuple[TrialState, Array]:
     return _only(state, _BETWEEN), code.astype(jnp.int32)
 
 
-def _take(share: DeviceShare, number: Array, state: TrialState) -> tuple[TrialState, TrialState]:
-    """Take a step of a running trial.
+def _take(
+    share: DeviceShare, number: Array, state: TrialState, drawn: Array | None = None
+) -> tuple[TrialState, TrialState]:
+    """Take a step of a running trial, with the number of its rewind if it is `drawn` already.
 
     Returns:
         The next state, and the record of the trial if it ends at this step. The record's status is
@@ -74,7 +76,7 @@ def _take(share: DeviceShare, number: Array, state: TrialState) -> tuple[TrialSt
     # Trials that have ended take the other steps of their block too, at a valid time.
     valid = engine.time_status(judged.next_time, state.time) == Status.RUNNING
     time = jnp.where(valid, judged.next_time, state.time)
-    following = engine.advance(trial, judged._replace(next_time=time, **running))
+    following = engine.advance(trial, judged._replace(next_time=time, **running), drawn)
     following = following._replace(step=state.step + 1, time=time)
     status = jnp.where(judged.status == Status.RUNNING, following.status, judged.status)
     code = jnp.where(status == Status.RUNNING, 0, _CODES * state.step + status)
@@ -249,15 +251,28 @@ class _Blocks(NamedTuple):
         state, code = _start(self.share, number)
         return *map(_words, self.state.split(state)[1:]), code
 
-    def take(self, number: Array, *leaves: list[Array]) -> tuple[list[Array], list[Array]]:
+    def take(self, number: Array, drawn: Any, *leaves: list[Array]) -> tuple[list[Array], ...]:
         """Return the `_OWN` leaves of a trial's next state and record."""
-        state, record = _take(self.share, number, self.state.join(*leaves))
+        state, record = _take(self.share, number, self.state.join(*leaves), drawn)
         return self.state.split(state)[_OWN], self.record.split(record)[_OWN]
 
     def take_shared(self, shared: list[Array], _: Any = None) -> tuple[list[Array], Any]:
         """Return the next shared leaves, the current ones, and those of the record."""
         state, record = _take(self.share, jnp.int32(0), self.state.join(shared, *self.form))
         return self.state.split(state)[_SHARED], (shared, self.record.split(record)[_SHARED])
+
+    def draw(self, *leaves: list[Array]) -> Array | None:
+        """Return each lane's numbers of a block's rewinds, two per hash, if it needs one each."""
+        trial, first = self.share.member(jnp.int32(0)), self.state.join(leaves[0], *self.form)
+        if not engine.draws_one(trial, first.noise):
+            return None
+        late = first.step % 2 if self.block % 2 else 0  # whether the first number is a second one
+        steps = first.step - late + jnp.arange(1, self.block + 1, 2, dtype=jnp.int32)
+        keys = jax.vmap(lambda *leaves: self.state.join(*leaves).noise, (None, 0, 0))(*leaves)
+        lanes = jax.vmap(partial(engine.draw_two, trial), (0, None), 1)
+        drawn = jax.vmap(lanes, (None, 0))(keys, steps)
+        drawn = drawn.reshape(-1, *drawn.shape[2:])
+        return jax.lax.dynamic_slice_in_dim(drawn, late, self.block)
 
     def take_tile(self, rows: _Rows, fixed: Any, path: Any, turn: Array, left: _Rows) -> _Rows:
         """Take a block of steps of a tile of running trials, and add survivors to `left`."""
@@ -267,10 +282,12 @@ class _Blocks(NamedTuple):
         valid = first + lane < rows.living
         fixed, own = map(_keys, _get((fixed, left.own), row), self.form)
 
-        def step(own: list[Array], shared: list[Array]) -> tuple[list[Array], list[Array]]:
-            return jax.vmap(self.take, (0, None, 0, 0))(row, shared, fixed, own)
+        def step(own: list[Array], inputs: Any) -> Any:
+            drawn, shared = inputs
+            return jax.vmap(self.take, (0, 0, None, 0, 0))(row, drawn, shared, fixed, own)
 
-        own, steps = jax.lax.scan(step, own, path)
+        drawn = self.draw([leaf[0] for leaf in path], fixed, own)
+        own, steps = jax.lax.scan(step, own, (drawn, path))
         records = [_last_rows(steps[-1] != 0, leaf) for leaf in steps]
         running = valid & (records[-1] == 0)
         ranks = _ranks(running)
@@ -299,7 +316,7 @@ class _Blocks(NamedTuple):
         steps = self.share.member(number[0]).schedule.max_steps
         table = _empty(jax.eval_shape(self.take_shared, shared)[1][1], steps + self.block)
         fixed, own, code = run_batches(partial(self.apart, self.begin), size, self.lanes, rows)
-        records = jax.eval_shape(self.take, number[0], shared, *self.form)[1]
+        records = jax.eval_shape(self.take, number[0], None, shared, *self.form)[1]
         running = (number < size) & (code == 0)
         ranks = _ranks(running)
         place = jnp.where(running, ranks - 1, rows)

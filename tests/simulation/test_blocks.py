@@ -157,7 +157,9 @@ def test_outcomes_are_those_of_run_until(name, dtype):
     chex.assert_trees_all_equal(some, jax.tree.map(lambda leaf: leaf[77:227], found), strict=True)
 
 
-@pytest.mark.parametrize("name", long_except(("custom", "vector"), "custom"))
+@pytest.mark.parametrize(
+    "name", long_except(("custom", "vector", "AboveThreshold"), "custom", "AboveThreshold")
+)
 def test_devices_and_steps_between_checks_change_no_bit(name):
     trial = trial_of(name)
     other = nrjax.Batching(tile=16, inner_steps=8, devices=jax.devices()[::-1])
