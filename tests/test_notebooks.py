@@ -28,8 +28,8 @@ QUICK = {
         "zip(boundaries.items(), kinds, strict=True)": "[(('linear', None), kinds[0])]",
     },
     "my_study": {
-        "100_000": "500",
-        "Stop(10)": "Stop(2)",
+        "trials=2000": "trials=200",
+        "20_000": "500",
         "in rules.items()": "in list(rules.items())[: 1 + (name == 'linear')]",
     },
     "own_problem": {"nrjax.simulate(": None},
