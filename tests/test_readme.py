@@ -80,7 +80,7 @@ def test_the_example_of_a_table_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_the_commands_are_understood(tmp_path, monkeypatch):
-    """The own command is run, and is what the Python example states; the others are parsed."""
+    """Each command is parsed, and the one of a table has the bounds of the Python example."""
     commands = pytest.importorskip("nrjax.cli.commands")
     monkeypatch.chdir(tmp_path)
     called = []
@@ -95,7 +95,8 @@ def test_the_commands_are_understood(tmp_path, monkeypatch):
         assert commands.main(shlex.split(command)[1:]) == 0, command
     assert len(called) == len(written)
     (own,) = [settings for settings in called if getattr(settings, "bounds", ())]
-    assert len(own.bounds) == 4
+    names = execute(blocks("python")[2].partition("data =")[0], {})
+    assert [bound.partition("=")[0] for bound in own.bounds] == list(names["bounds"])
 
 
 def test_names_links_and_studies_exist():
