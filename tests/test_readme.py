@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -63,9 +64,9 @@ def test_the_first_examples_print_what_they_state(capsys):
         found = numbers(capsys.readouterr().out)
         assert found == pytest.approx(numbers(stated), rel=0.3)
     module, problem, prose = figure(), names["problem"], README.replace("\n", " ")
-    assert f"for {module.theorem_epsilon(problem):.1f}." in prose
+    assert f"2017 calls for {module.theorem_epsilon(problem):.1f}." in prose
     curvature = module.curvature_epsilon(problem, problem.brownian(delta=1e-6))
-    assert f"calls for {curvature:.3f}," in prose
+    assert f"it calls for {curvature:.3f}." in prose
 
 
 def test_the_example_of_a_table_runs(tmp_path, monkeypatch, capsys):
@@ -134,6 +135,12 @@ def test_the_figure_and_the_study_have_the_stated_numbers(tmp_path, monkeypatch,
     outcome, lines = module.numbers()[2:]
     assert f"median epsilon of {np.median(outcome.stopping_epsilon):.3f}" in prose
     assert f"in 95 % of runs costs {lines['oracle']:.3f}" in prose
+    problem = module.learning()[0]
+    private = problem.brownian(delta=1e-6).until(
+        at_least=-1.03 * problem.optimum_loss, private=True
+    )
+    tested = nrjax.simulate(jax.random.key(0), private, trials=10_000)
+    assert f"{np.median(tested.stopping_epsilon):.2f} if the decision to stop must" in prose
     first, _, _, study = blocks("python")
     names = execute(study, execute(first, {}))
     medians = [
