@@ -30,7 +30,6 @@ QUICK = {
     "my_study": {
         "trials=2000": "trials=200",
         "20_000": "500",
-        "in rules.items()": "in list(rules.items())[: 1 + (name == 'linear')]",
     },
     "own_problem": {"nrjax.simulate(": None},
 }
