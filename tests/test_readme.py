@@ -56,7 +56,7 @@ def test_the_first_two_commands_are_one_line_each():
 def test_the_first_examples_print_what_they_state(capsys):
     """So do the epsilons that are fixed in advance and have closed forms."""
     pytest.importorskip("pandas")
-    pytest.importorskip("scipy")
+    pytest.importorskip("matplotlib")
     names = {}
     for example in blocks("python")[:2]:
         (stated,) = re.findall(r"# \[(.*)\]", example)
