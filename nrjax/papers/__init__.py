@@ -4,16 +4,13 @@ from functools import partial
 
 from nrjax._lazy import submodule
 
-PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023", "tuning")
-"""Names of the papers' studies."""
-
 OWN_TABLE = "regression"
 """Name of the study that fits a model to your own table."""
 
-UNKNOWN_KEYS = "unknown_keys"
-"""Name of the study of counts whose keys are not known beforehand."""
-
-STUDIES = (OWN_TABLE, *PAPERS, UNKNOWN_KEYS)
+STUDIES = (
+    OWN_TABLE,
+    *("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023", "tuning", "unknown_keys"),
+)
 """Names of all studies of the package, in the order of the command's help."""
 
 __getattr__ = partial(submodule, __name__)

@@ -17,7 +17,6 @@ from nrjax.counts import KeysShown, KeyThreshold, unknown_keys
 from nrjax.counts.thresholds import METHODS
 from nrjax.datasets import Counts, count_keys, flights, load_counts
 from nrjax.datasets._files import extra
-from nrjax.papers import UNKNOWN_KEYS
 from nrjax.papers._settings import check_settings
 from nrjax.study.formats import number, share
 from nrjax.study.report import Report, notions
@@ -216,4 +215,5 @@ def study(settings: Settings) -> Study:
             },
             quantities={"found": nrjax.Quantity()},
         )
-    return Study(UNKNOWN_KEYS, cases, reporting=reporting, settings=settings, source=UNKNOWN_KEYS)
+    name = "unknown_keys"
+    return Study(name, cases, reporting=reporting, settings=settings, source=name)
