@@ -1,5 +1,7 @@
 """Filters and odometers for many mechanisms on one data set, and privacy conversions."""
 
+from nrjax.composition.events import from_dp_event, to_dp_event
+from nrjax.composition.files import from_json, load, save, to_json
 from nrjax.composition.filters import (
     ExPostFilter,
     GaussianFilter,
@@ -48,4 +50,10 @@ __all__ = [
     "SideBySideFilter",
     "UnifiedFilter",
     "ZCDPFilter",
+    "from_dp_event",
+    "from_json",
+    "load",
+    "save",
+    "to_dp_event",
+    "to_json",
 ]

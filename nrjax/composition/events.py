@@ -1,0 +1,212 @@
+"""Requests as events of the package dp-accounting, and back.
+
+Neither direction lowers a cost: numbers are rounded to the safe side unless they are exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from nrjax._extras import missing
+from nrjax._validation import check, check_integer, concrete_or_none
+from nrjax.composition import requests
+from nrjax.composition.conversions import SLACK
+from nrjax.composition.requests import Request, names, parts
+from nrjax.sensitivities import shared_relation
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent, NeighboringRelation
+
+_RELATIONS = {"replace": "REPLACE_ONE", "add-remove": "ADD_OR_REMOVE_ONE"}
+_MOST = 100_000
+"""Largest number of requests that one event may become."""
+
+
+def _package() -> Any:
+    try:
+        import dp_accounting
+    except ImportError as error:
+        raise missing(error.name, "a DpEvent", "accounting") from error
+    return dp_accounting
+
+
+def _rounded(exact: Fraction, towards: float) -> float:
+    """Return a positive fraction as a float, rounded towards 0 or infinity."""
+    value = float(min(exact, Fraction(sys.float_info.max)))
+    safe = Fraction(value) >= exact if towards else Fraction(value) <= exact
+    return value if safe else math.nextafter(value, towards)
+
+
+def _over(first: Any, second: Any, towards: float = 0) -> float:
+    """Return a quotient of positive numbers, rounded towards 0 or infinity."""
+    return _rounded(Fraction(first) / Fraction(second), towards)
+
+
+def _gaussian(dp: Any, _: str, size: float, time: float) -> Any:
+    squared = Fraction(time) / Fraction(size) ** 2
+    noise = math.sqrt(_rounded(squared, 0))
+    return dp.GaussianDpEvent(
+        noise if Fraction(noise) ** 2 <= squared else math.nextafter(noise, 0)
+    )
+
+
+def _pure(dp: Any, relation: str, epsilon: float) -> Any:
+    """Return randomised response, which is the worst mechanism of an epsilon, or zCDP."""
+    if relation == "replace":
+        odds = math.exp(-epsilon)
+        noise = 2 * odds / (1 + odds) * (1 - SLACK) - 2e-323
+        return dp.RandomizedResponseDpEvent(max(noise, 0.0), 2)
+    rho = epsilon * math.tanh(epsilon / 2)  # accountants refuse randomised response
+    return dp.ZCDpEvent(rho * (1 + SLACK) + 2e-323)
+
+
+def _laplace(dp: Any, _: str, size: float, time: float, cap: float = 0) -> Any:
+    return dp.LaplaceDpEvent(_over(time, size))
+
+
+def _discrete_laplace(dp: Any, _: str, size: float, time: float, cap: float = 0) -> Any:
+    return dp.dp_event.DiscreteLaplaceDpEvent(_over(1, time, math.inf), math.ceil(size))
+
+
+_EVENTS: Mapping[type, Callable[..., Any]] = {
+    requests.ZCDP: lambda dp, _, rho, delta: dp.ZCDpEvent(rho),
+    requests.GDP: lambda dp, _, mu: dp.GaussianDpEvent(_over(1, mu)) if mu else dp.NoOpDpEvent(),
+    requests.Pure: _pure,
+    requests.BoundedRange: lambda dp, _, x: dp.ZCDpEvent(_rounded(Fraction(x) ** 2 / 8, math.inf)),
+    requests.LaplaceMechanism: _laplace,
+    requests.LaplaceReduction: _laplace,
+    requests.DiscreteLaplaceReduction: _discrete_laplace,
+    requests.BrownianReduction: _gaussian,
+}
+
+
+def _event(dp: Any, relation: str, planned: bool, request: Any) -> Any:
+    """Return the event of a single request."""
+    kind, expected = type(request), "of a cost that is fixed before the mechanism runs"
+    hint = (
+        "An ex-post epsilon, pure, probabilistic or hockey-stick, is that of a stop: use a filter."
+    )
+    check(kind is not requests.ExPost, "request", request, expected, hint)
+    check(kind in _EVENTS, "request", request, f"one of {names(_EVENTS)}")
+    hint = "Its time may be that of a stop. For the smallest time of a plan, give planned=True."
+    check(planned or kind not in requests.REDUCTIONS, "request", request, expected, hint)
+    request.check_single()
+    known = all(concrete_or_none(leaf) is not None for leaf in jax.tree.leaves(request))
+    check(known, "request", request, "of concrete numbers")
+    numbers = {field: float(value) for field, _, value in request.fields()}
+    hint = "dp-accounting has no event with a delta: use a filter."
+    check(not numbers.get("delta"), f"{kind.__name__}.delta", numbers.get("delta"), "0", hint)
+    return _EVENTS[kind](dp, relation, *numbers.values())
+
+
+def to_dp_event(request: Request, *, planned: bool = False) -> tuple[DpEvent, NeighboringRelation]:
+    """Return a request, or a tuple of requests, as an event of the package dp-accounting.
+
+    The event costs at least as much. Its noise multiplier is the noise divided by the sensitivity.
+    `Pure` becomes randomised response (for "add-remove" zCDP), and `BoundedRange` zCDP.
+
+    Make the accountant with the relation that is returned. For REPLACE_ONE, dp-accounting 0.6
+    doubles the sensitivity of Gaussian noise in `PLDAccountant`, not in `RdpAccountant`
+    (google/differential-privacy#378), and its `PLDAccountant` refuses Laplace noise.
+
+        >>> plan = (nrjax.composition.GDP(0.5), *[nrjax.composition.ZCDP(0.1)] * 3)
+        >>> event, relation = nrjax.composition.to_dp_event(plan)
+        >>> event.events[0], event.events[1].count, relation.name
+        (GaussianDpEvent(noise_multiplier=2.0), 3, 'REPLACE_ONE')
+
+    Args:
+        request: request whose cost was fixed beforehand, or a tuple of requests.
+        planned: whether each time of noise reduction was fixed beforehand, and no release has a
+            smaller time. The event is the release at that time, which yields all earlier ones.
+
+    Returns:
+        The event, and its `dp_accounting.NeighboringRelation`: REPLACE_ONE if none is stated.
+
+    Raises:
+        ValueError: a request is ex post, its time may be that of a stop, it has a delta, is traced,
+            or has the relation of a group of rows; or two relations are stated.
+        ModuleNotFoundError: dp-accounting is not installed.
+    """
+    dp, singles = _package(), list(parts(request))
+    stated = {f"request {number}": part for number, part in enumerate(singles)}
+    relation = shared_relation(**stated) or "replace"
+    hint = "dp-accounting has no groups of rows."
+    check(relation in _RELATIONS, "relation", relation, f"one of {tuple(_RELATIONS)}", hint)
+    events = []
+    for event, equal in itertools.groupby(_event(dp, relation, planned, one) for one in singles):
+        count = len(list(equal))
+        events.append(event if count == 1 else dp.SelfComposedDpEvent(event, count))
+    event = dp.ComposedDpEvent(events) if isinstance(request, tuple) else events[0]
+    return event, dp.NeighboringRelation[_RELATIONS[relation]]
+
+
+def from_dp_event(
+    event: DpEvent, neighbours: NeighboringRelation, *, change: int | None = None
+) -> Request:
+    """Return an event of the package dp-accounting as a request, or as a tuple of requests.
+
+    The request costs at least as much as the event, and states the relation of the neighbours.
+
+        >>> event, neighbours = nrjax.composition.to_dp_event(nrjax.composition.GDP(0.25))
+        >>> nrjax.composition.from_dp_event(event, neighbours, change=1)
+        GDP(mu=0.25)
+
+    Args:
+        event: event of Gaussian, Laplace or discrete Laplace noise, of randomised response or
+            zCDP, or a composition of such events.
+        neighbours: `dp_accounting.NeighboringRelation` of the event, ADD_OR_REMOVE_ONE or
+            REPLACE_ONE.
+        change: largest change of the value between neighbours, in units of the norm that a noise
+            multiplier refers to. dp-accounting defines it as the norm of a row, so None is 1 for
+            ADD_OR_REMOVE_ONE, and 2 for REPLACE_ONE. Events of `to_dp_event` have 1.
+
+    Raises:
+        ValueError: an event is not private, or of another class, such as one with sampling.
+        ModuleNotFoundError: dp-accounting is not installed.
+    """
+    dp = _package()
+    relations = {dp.NeighboringRelation[name]: key for key, name in _RELATIONS.items()}
+    expected = f"one of {', '.join(_RELATIONS.values())}"
+    check(neighbours in relations, "neighbours", neighbours, expected)
+    relation: Any = {"relation": relations[neighbours]}
+    replaced = relations[neighbours] == "replace"
+    change = check_integer("change", 1 + replaced if change is None else change, 1, 2)
+
+    def single(event: Any) -> Any:
+        match event:
+            case dp.GaussianDpEvent(noise_multiplier=noise) if 0 < noise < math.inf:
+                return requests.GDP(_over(change, float(noise), math.inf), **relation)
+            case dp.LaplaceDpEvent(noise_multiplier=noise) if noise > 0:
+                return requests.LaplaceMechanism(change, float(noise), **relation)
+            case dp.dp_event.DiscreteLaplaceDpEvent(noise_parameter=a, sensitivity=size) if a > 0:
+                time = _over(1, float(a))
+                return requests.DiscreteLaplaceReduction(change * size, time, **relation)
+            case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k) if p > 0 < replaced:
+                epsilon = math.log1p(k * (1 - p) / p) * (1 + SLACK)
+                return requests.Pure(epsilon, **relation)
+            case dp.ZCDpEvent(rho=rho, xi=0):
+                return requests.ZCDP(float(rho), **relation)
+        expected = f"private noise or zCDP, without sampling, for {neighbours.name}"
+        hint = "Charge a filter for the epsilon and delta of an accountant: ExPost(epsilon, delta)."
+        check(False, "event", event, expected, hint)
+
+    def convert(event: Any) -> tuple[Any, ...]:
+        match event:
+            case dp.NoOpDpEvent():
+                return ()
+            case dp.SelfComposedDpEvent(event=repeated, count=count):
+                one = convert(repeated)
+                return one * check_integer("count", count, 0, _MOST // max(len(one), 1))
+            case dp.ComposedDpEvent(events=events):
+                return tuple(request for one in events for request in convert(one))
+        return (single(event),)
+
+    composed = isinstance(event, (dp.NoOpDpEvent, dp.SelfComposedDpEvent, dp.ComposedDpEvent))
+    return convert(event) if composed else single(event)
