@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -20,9 +20,6 @@ from nrjax.composition import requests
 from nrjax.composition.conversions import SLACK
 from nrjax.composition.requests import Request, names, parts
 from nrjax.sensitivities import shared_relation
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent, NeighboringRelation
 
 _RELATIONS = {"replace": "REPLACE_ONE", "add-remove": "ADD_OR_REMOVE_ONE"}
 _MOST = 100_000
@@ -106,7 +103,7 @@ def _event(dp: Any, relation: str, planned: bool, request: Any) -> Any:
     return _EVENTS[kind](dp, relation, *numbers.values())
 
 
-def to_dp_event(request: Request, *, planned: bool = False) -> tuple[DpEvent, NeighboringRelation]:
+def to_dp_event(request: Request, *, planned: bool = False) -> tuple[Any, Any]:
     """Return a request, or a tuple of requests, as an event of the package dp-accounting.
 
     The event costs at least as much. Its noise multiplier is the noise divided by the sensitivity.
@@ -147,9 +144,7 @@ def to_dp_event(request: Request, *, planned: bool = False) -> tuple[DpEvent, Ne
     return event, dp.NeighboringRelation[_RELATIONS[relation]]
 
 
-def from_dp_event(
-    event: DpEvent, neighbours: NeighboringRelation, *, change: int | None = None
-) -> Request:
+def from_dp_event(event: Any, neighbours: Any, *, change: int | None = None) -> Request:
     """Return an event of the package dp-accounting as a request, or as a tuple of requests.
 
     The request costs at least as much as the event, and states the relation of the neighbours.
@@ -179,8 +174,15 @@ def from_dp_event(
     replaced = relations[neighbours] == "replace"
     change = check_integer("change", 1 + replaced if change is None else change, 1, 2)
 
-    def single(event: Any) -> Any:
+    def convert(event: Any) -> Request:
         match event:
+            case dp.NoOpDpEvent():
+                return ()
+            case dp.ComposedDpEvent(events=events):
+                return tuple(part for one in events for part in parts(convert(one)))
+            case dp.SelfComposedDpEvent(event=repeated, count=count):
+                once = tuple(parts(convert(repeated)))
+                return once * check_integer("count", count, 0, _MOST // max(len(once), 1))
             case dp.GaussianDpEvent(noise_multiplier=noise) if 0 < noise < math.inf:
                 return requests.GDP(_over(change, float(noise), math.inf), **relation)
             case dp.LaplaceDpEvent(noise_multiplier=noise) if noise > 0:
@@ -188,25 +190,12 @@ def from_dp_event(
             case dp.dp_event.DiscreteLaplaceDpEvent(noise_parameter=a, sensitivity=size) if a > 0:
                 time = _over(1, float(a))
                 return requests.DiscreteLaplaceReduction(change * size, time, **relation)
-            case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k) if p > 0 < replaced:
-                epsilon = math.log1p(k * (1 - p) / p) * (1 + SLACK)
-                return requests.Pure(epsilon, **relation)
+            case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k) if p and replaced:
+                return requests.Pure(math.log1p(k * (1 - p) / p) * (1 + SLACK), **relation)
             case dp.ZCDpEvent(rho=rho, xi=0):
                 return requests.ZCDP(float(rho), **relation)
         expected = f"private noise or zCDP, without sampling, for {neighbours.name}"
         hint = "Charge a filter for the epsilon and delta of an accountant: ExPost(epsilon, delta)."
         check(False, "event", event, expected, hint)
 
-    def convert(event: Any) -> tuple[Any, ...]:
-        match event:
-            case dp.NoOpDpEvent():
-                return ()
-            case dp.SelfComposedDpEvent(event=repeated, count=count):
-                one = convert(repeated)
-                return one * check_integer("count", count, 0, _MOST // max(len(one), 1))
-            case dp.ComposedDpEvent(events=events):
-                return tuple(request for one in events for request in convert(one))
-        return (single(event),)
-
-    composed = isinstance(event, (dp.NoOpDpEvent, dp.SelfComposedDpEvent, dp.ComposedDpEvent))
-    return convert(event) if composed else single(event)
+    return convert(event)

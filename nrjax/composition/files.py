@@ -138,21 +138,19 @@ def save(
 
     Raises:
         ValueError: the file holds another state than `previous`, or is damaged.
-        FileExistsError: another process is saving, or was killed while it was saving.
+        FileExistsError: another process is saving, or was killed while it was saving. Then remove
+            the file `.NAME.saving` that the message names.
     """
     path, text = Path(path), to_json(owner, state)
     expected = None if previous is None else to_json(owner, previous)
-    new = path.with_name(f".{path.name}.new")
-    try:
-        file = new.open("x", encoding="utf-8")  # which only one process can do
-    except FileExistsError as error:
-        message = f"{new} exists: another process is saving, or was killed (then remove that file)"
-        raise FileExistsError(message) from error
+    new = path.with_name(f".{path.name}.saving")
+    file = new.open("x", encoding="utf-8")  # fails if another process has created it
     try:
         with file:
             found = to_json(owner, load(path, owner)) if path.exists() else None
             hint = "Load the state again, and request again, before the mechanism runs."
-            check(found == expected, str(path), found, "the file of the state `previous`", hint)
+            same, got = found == expected, found and "another state"
+            check(same, str(path), got, "the file of the state `previous`", hint)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
