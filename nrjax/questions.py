@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_positive
-from nrjax.choice.closed_forms import gaussian_time_at_distance, times_within
+from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.choice.question import Custom as Custom
 from nrjax.choice.question import Question as Question
 from nrjax.erm import LogisticProblem, RidgeProblem
@@ -206,11 +206,6 @@ def vector_mean(
     clipped = (table * np.minimum(1.0, row_norm / np.maximum(norms, 1e-300))).T
     value = np.ascontiguousarray(clipped).mean(axis=1)  # summed in pairs, which rounds little
     size, dimension = table.shape
-
-    def at_distance(noise: str, error: float, confidence: float) -> float | None:
-        is_normal = noise == "brownian"
-        return gaussian_time_at_distance(error, dimension, confidence) if is_normal else None
-
     changed = 2 * _replaced_rows(relation) / size
     width = float(row_norm) * (changed * (1 + (dimension + 8) * _ULP) + 64 * _ULP)
     return Question(
@@ -220,7 +215,7 @@ def vector_mean(
         data=(value,),
         sensitivity=width + _machine_epsilon() * float(row_norm),
         whole=float(np.linalg.norm(value)),
-        fixed_time=at_distance,
+        fixed_time=times_at_distance(dimension),
     )
 
 
@@ -240,7 +235,9 @@ def logistic_regression(
     Raises:
         ValueError: as for `nrjax.erm.LogisticProblem.fit`.
     """
-    return _problem("logistic", LogisticProblem.fit(x, y, regularisation), delta)
+    question = _problem("logistic", LogisticProblem.fit(x, y, regularisation), delta)
+    bound = times_by_curvature(0.25 + regularisation, np.shape(x)[1])  # for rows of norm 1
+    return dataclasses.replace(question, bound_time=bound)
 
 
 def linear_regression(

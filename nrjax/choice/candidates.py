@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
+import jax.numpy as jnp
 import numpy as np
 
 from nrjax._validation import check
@@ -144,8 +145,12 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
             candidate = Candidate(interaction, section, goal, question.best)
             return "-".join([title, *name]), candidate
 
-        closed = question.fixed_time and question.fixed_time(noise, plan.error, plan.confidence)
-        levels = _levels(mechanism, closed)
+        target = noise, plan.error, plan.confidence
+        # A little less, since times of levels are rounded.
+        largest = 0.999 * mechanism.process.largest_time(jnp.result_type(float))
+        closed = question.fixed_time and question.fixed_time(*target)
+        closed = closed and min(closed, largest)
+        levels = _levels(mechanism, closed, largest)
         settled, grid = _on_grid(mechanism, levels)
         public = settled.until(**options, at_least=goal, levels=grid)
         yield listed(PUBLIC, public)
@@ -164,14 +169,26 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
             interaction = release.until(question.score, data=question.data, at_least=goal)
             name = ("once", notion) if notion == "hockey-stick" else ("once",)
             yield listed(FIXED if closed else ORACLE, interaction, *name)
+        bound = question.bound_time and question.bound_time(*target)
+        if bound:
+            release = FixedRelease.at_time(mechanism, bound, "probabilistic")
+            interaction = release.until(question.score, data=question.data, at_least=goal)
+            yield listed(FIXED, interaction, "bound")
 
 
-def _levels(mechanism: Mechanism, time: float | None) -> Levels:
-    """Return levels around the epsilon of a release fixed in advance, if it is known."""
-    if time is None:
-        return _LEVELS
-    middle = min(FixedRelease.at_time(mechanism, time, "probabilistic").epsilon, _LARGEST / _ABOVE)
-    return middle / _BELOW, middle * _ABOVE, _COUNT
+def _levels(mechanism: Mechanism, time: float | None, largest: float) -> Levels:
+    """Return levels around the epsilon of a release fixed in advance, if it is known.
+
+    They start at a time of at most `largest`, beyond which draws are not exact.
+    """
+    low, high, count = _LEVELS
+    if time is not None:
+        once = FixedRelease.at_time(mechanism, time, "probabilistic")
+        middle = min(once.epsilon, _LARGEST / _ABOVE)
+        low, high, count = middle / _BELOW, middle * _ABOVE, _COUNT
+    if math.isfinite(largest):
+        low = max(low, float(cast(Any, mechanism.guarantee).epsilon(largest)))
+    return low, max(high, _ABOVE * low), count
 
 
 def _notions(mechanism: Mechanism) -> tuple[Notion, ...]:

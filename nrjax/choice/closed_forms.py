@@ -15,6 +15,30 @@ def times_within(tolerances: np.ndarray) -> Callable[[str, float, float], float 
     return fixed_time
 
 
+def times_at_distance(dimension: int) -> Callable[..., float | None]:
+    """Return `Question.fixed_time` for an error that is the l2 norm of the noise."""
+
+    def fixed_time(noise: str, error: float, confidence: float) -> float | None:
+        is_normal = noise == "brownian"
+        return gaussian_time_at_distance(error, dimension, confidence) if is_normal else None
+
+    return fixed_time
+
+
+def times_by_curvature(curvature: float, dimension: int) -> Callable[..., float | None]:
+    """Return `Question.bound_time` for a loss whose second derivatives are at most `curvature`.
+
+    At a distance r from the optimum, where the gradient is 0, such a loss is at most
+    `curvature r^2/2` above the optimum's.
+    """
+    within = times_at_distance(dimension)
+
+    def bound_time(noise: str, error: float, confidence: float) -> float | None:
+        return within(noise, (2 * error / curvature) ** 0.5, confidence)
+
+    return bound_time
+
+
 def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
     """Return the largest time at which all errors are within their tolerances, with `confidence`.
 

@@ -35,6 +35,7 @@ class Question:
         whole: number that an error of 100 % stands for, in the question's unit.
         fixed_time: function `fixed_time(noise, error, confidence)` that returns the largest time at
             which one release meets the error with this probability; None without a closed form.
+        bound_time: the same of a time at which it surely does, by a bound that holds for all data.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Question:
     best: float = 0.0
     whole: float = math.nan
     fixed_time: Callable[[str, float, float], float | None] | None = None
+    bound_time: Callable[[str, float, float], float | None] | None = None
 
     def __repr__(self) -> str:
         return f"Question({self.name!r})"
