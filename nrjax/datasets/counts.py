@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -109,7 +110,9 @@ def zipf_counts(samples: int, seed: int = 0, elements: int = 300, exponent: floa
 def count_keys(people: ArrayLike, keys: ArrayLike, most: int, seed: int = 0) -> Counts:
     """Return the number of people who hold each key, after each keeps at most `most` keys.
 
-    A person's repeated keys count once. Which of a person's keys are kept is drawn at random.
+    A person's repeated keys count once. Which of a person's keys are kept is drawn at random, by a
+    hash of the seed, the person and the key. One person therefore changes at most `most` counts
+    (twice as many if replaced by another), also if the seed is public.
 
     >>> nrjax.datasets.count_keys(["Ann", "Ann", "Bo"], ["tea", "tea", "tea"], most=1).counts
     array([2.])
@@ -131,15 +134,24 @@ def count_keys(people: ArrayLike, keys: ArrayLike, most: int, seed: int = 0) -> 
     check(ok, "people", people, "a vector as long as keys, with at least one row")
     check_integer("most", most, 1)
     items, item = np.unique(names, return_inverse=True)
-    person = np.unique(holders, return_inverse=True)[1]
-    pairs = np.unique(person * items.size + item)
-    pairs = np.random.default_rng(seed).permutation(pairs)
-    pairs = pairs[np.argsort(pairs // items.size, kind="stable")]  # in random order per person
-    person = pairs // items.size
-    rank = np.arange(pairs.size) - np.searchsorted(person, person)
-    counts = np.bincount(pairs[rank < most] % items.size, minlength=items.size)
+    owners, person = np.unique(holders, return_inverse=True)
+    person, item = np.divmod(np.unique(person * items.size + item), items.size)
+    # A draw that depends on the rows of others would let one person change what others keep.
+    draws = np.zeros(person.size, np.uint64)
+    crowded = np.bincount(person)[person] > most
+    pairs = zip(owners[person[crowded]].tolist(), items[item[crowded]].tolist(), strict=True)
+    draws[crowded] = [_draw(seed, *pair) for pair in pairs]
+    order = np.lexsort((draws, person))
+    rank = np.arange(order.size) - np.searchsorted(person, person)
+    counts = np.bincount(item[order][rank < most], minlength=items.size)
     held = counts > 0
     return Counts("keys", tuple(items[held].tolist()), counts[held].astype(float), "people")
+
+
+def _draw(seed: int, person: object, key: object) -> int:
+    """Return a number of 64 bits for a key of a person."""
+    text = f"{seed} {person!r} {key!r}".encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
 def load_counts(name_or_path: PathLike, data_dir: PathLike | None = None) -> Counts:

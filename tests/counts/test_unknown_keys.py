@@ -287,3 +287,31 @@ def test_count_keys_bounds_each_person():
     assert all(counts.counts.sum() == 3 and counts.counts.min() >= 1 for counts in drawn)
     beer = np.mean(["beer" in counts.items for counts in drawn])
     assert abs(beer - 1 / 3) < 4 * math.sqrt(2 / 9 / 300)  # per distinct key, not per row
+
+
+def shuffled_keys(people, keys, most):
+    """A planted fault: one shuffle of all pairs, by a seed that is fixed."""
+    pairs = np.random.default_rng(0).permutation(np.unique(np.stack([people, keys]), axis=1).T)
+    kept = [pairs[pairs[:, 0] == person][:most, 1] for person in np.unique(people)]
+    return np.bincount(np.concatenate(kept), minlength=50)
+
+
+def kept_keys(people, keys, most):
+    counts, table = nrjax.datasets.count_keys(people, keys, most), np.zeros(50)
+    table[list(counts.items)] = counts.counts
+    return table
+
+
+def test_a_person_changes_no_key_that_others_keep():
+    """`keys_per_user` covers the keys of one person only."""
+    people, keys = np.repeat(np.arange(40), 5), np.random.default_rng(1).integers(0, 50, 200)
+
+    def change(count):
+        whole, most = count(people, keys, 2), 0.0
+        for left_out in (0, 20, 39):
+            kept = people != left_out
+            most = max(most, np.abs(whole - count(people[kept], keys[kept], 2)).sum())
+        return most
+
+    assert change(kept_keys) == 2
+    assert change(shuffled_keys) > 10
