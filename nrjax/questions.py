@@ -94,11 +94,12 @@ def sum(
     """
     x, width, most = _clipped(x, bounds)
     base, rows = split_relation(relation)
-    name, value = f"sum of {x.size:,} values", math.fsum(x)
+    value = math.fsum(x)
     if base == "replace":
+        name = f"sum of {x.size:,} values"
         return _numbers(name, value, width * rows, most * x.size, delta, relation)
     check(x.size <= _MOST_ROWS, "rows of x", x.size, f"at most {_MOST_ROWS:,}")
-    question = _numbers(name, value, most * rows, most * _MOST_ROWS, delta, relation)
+    question = _numbers("sum", value, most * rows, most * _MOST_ROWS, delta, relation)
     return dataclasses.replace(question, sensitivity=None)
 
 
@@ -116,7 +117,8 @@ def count(x: ArrayLike, *, delta: float = DELTA, relation: str = "replace") -> Q
     x = np.asarray(x)
     ok = x.ndim == 1 and x.size > 0 and np.isin(x, (0, 1)).all()
     check(ok, "x", x, "a vector of booleans, or of 0 and 1")
-    name, number = f"count of {x.size:,} rows", np.asarray(int(x.sum()))
+    is_public = split_relation(relation)[0] == "replace"
+    name, number = f"count of {x.size:,} rows" if is_public else "count", np.asarray(int(x.sum()))
     return _counts(name, number, delta, relation, single=True)
 
 

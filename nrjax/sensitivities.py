@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import Any, Literal
 
 from nrjax._validation import check, check_integer, check_positive
@@ -78,7 +79,7 @@ class Sensitivity(float):
         if rows == 1:
             return self
         product = float(self) * rows
-        if product / rows < float(self):
+        if Fraction(product) < Fraction(float(self)) * rows:
             product = math.nextafter(product, math.inf)
         return Sensitivity(product, self.norm, f"{self.relation}, {rows} rows")
 
@@ -125,12 +126,13 @@ def shared_relation(**parts: Any) -> str | None:
     """Return the relation that parts state, or None if no part states one.
 
     Raises:
-        ValueError: two parts state different relations.
+        ValueError: two parts state different relations, or the relation is unknown.
     """
     stated = {name: known for name, part in parts.items() if (known := relation_of(part))}
     if not stated:
         return None
     owner, first = next(iter(stated.items()))
+    split_relation(first)
     for name, relation in stated.items():
         expected, hint = f"{first!r}, that of the {owner}", "Use sensitivities of one relation."
         check(relation == first, f"relation of the {name}", relation, expected, hint)

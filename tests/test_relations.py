@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import math
 import pickle
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -95,6 +96,14 @@ def test_means_have_no_private_number_of_rows():
     assert questions.sum([1.0], (0.0, 1.0), relation="add-remove").sensitivity is None
 
 
+@pytest.mark.parametrize("name", ["sum", "count"])
+def test_names_of_questions_disclose_no_private_number_of_rows(name):
+    _, ask = VALUES[name]
+    of_size = [ask(np.ones(size), relation="add-remove").name for size in (3, 4)]
+    assert of_size[0] == of_size[1]
+    assert ask(np.ones(3), relation="replace").name != ask(np.ones(4), relation="replace").name
+
+
 def test_removing_a_row_moves_optima_by_at_most_the_sensitivity():
     """The linear loss attains the general bound, which half of the replacement constant breaks."""
     regularisation, rows = 0.05, 40
@@ -153,6 +162,14 @@ def test_sensitivities_keep_their_relation():
             group.of_rows(2)
 
 
+def test_groups_of_rows_have_at_least_the_exact_multiple():
+    sizes = np.random.default_rng(0).uniform(0.1, 10, 300)
+    exact = [Fraction(size) * 7 for size in sizes]
+    products = [nrjax.Sensitivity(size, "l1", "replace").of_rows(7) for size in sizes]
+    assert all(Fraction(float(a)) >= b for a, b in zip(products, exact, strict=True))
+    assert not all(Fraction(size * 7) >= b for size, b in zip(sizes, exact, strict=True))  # fault
+
+
 REQUESTS = {
     "sensitivity": lambda relation: c.LaplaceMechanism(nrjax.Sensitivity(1.0, "l1", relation), 2.0),
     "pure": lambda relation: c.Pure(0.1, relation=relation),
@@ -166,6 +183,14 @@ OWNERS = {
     ),
     "odometer": lambda relation: c.ExPostOdometer(relation=relation),
 }
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_state_is_for_one_relation(owner):
+    replaced, added = OWNERS[owner]("replace"), OWNERS[owner]("add-remove")
+    replaced.spend(replaced.init(), c.ExPost(0.1))
+    with pytest.raises(ValueError, match="relation of the state must be 'add-remove'"):
+        added.spend(replaced.init(), c.ExPost(0.1))
 
 
 @pytest.mark.parametrize("owner", OWNERS)
@@ -197,6 +222,10 @@ def test_parts_of_two_relations_are_refused():
         lambda: c.FilteredSchedule(grid, budget, budget.init(), c.LaplaceReduction, REPLACED),
         lambda: c.LaplaceReduction(REPLACED, 1.0, relation="add-remove"),
         lambda: c.SideBySideFilter(c.UnifiedFilter(1.0, 1e-6), budget),
+        lambda: c.SideBySideFilter(
+            c.UnifiedFilter(1.0, 1e-6), c.ExPostFilter(1.0), relation="add-remove"
+        ),
+        lambda: dataclasses.replace(interaction(1.0), relation="swap"),
         lambda: nrjax.brownian(3.0, sizes[1], 1e-6, boundary=line),
         lambda: nrjax.Study("mixed", {"a": added, "b": interaction(REPLACED)}),
         lambda: nrjax.Case(trial=added, labels={"relation": "replace"}),

@@ -121,6 +121,7 @@ class LedgerState(Pytree):
         last: number of the round that was opened last, int32.
         fixed: Rényi order or odometer's gamma for which costs are computed; None if there is none.
         owner: name of the class that made the state (static).
+        relation: relation of the neighbours of all that was spent (static).
         dtype: dtype in which the state was made (static).
     """
 
@@ -130,6 +131,7 @@ class LedgerState(Pytree):
     last: Array
     fixed: Array | None
     owner: str = static()
+    relation: str | None = static()
     dtype: str = static()
 
     def committed(self, spent: Spending, own: Array | None = None) -> Spending:
@@ -179,6 +181,7 @@ def new_state(owner: Any, dtype: Any, rounds: int = 0) -> LedgerState:
         last=jnp.int32(0),
         fixed=jnp.asarray(getattr(owner, field), dtype) if field else None,
         owner=type(owner).__name__,
+        relation=owner.relation,
         dtype=str(jnp.dtype(dtype)),
     )
 
@@ -187,13 +190,15 @@ def check_owner(owner: Any, state: Any) -> Array:
     """Check a state's class, and return whether it has the order or gamma of `owner` (bool).
 
     Raises:
-        ValueError: the state was made by another class, is a batch, or was cast to another dtype.
-            Outside of traces also if its order or gamma is not the owner's.
+        ValueError: the state was made by another class or for another relation, is a batch, or was
+            cast to another dtype. Outside of traces also if its order or gamma is not the owner's.
     """
     name, field = type(owner).__name__, owner._fixed_field
     is_own = isinstance(state, LedgerState) and state.owner == name
     source = f"of {state.owner}" if isinstance(state, LedgerState) else state
     check(is_own, "state", source, f"of {name}, from its init()")
+    expected = f"{owner.relation!r}, that of the {name}"
+    check(state.relation == owner.relation, "relation of the state", state.relation, expected)
     total, default = state.spent.total, jnp.result_type(float)
     batch = jnp.shape(total)[:-1]
     check(not batch, "state", f"of shape {batch}", "a single one; `vmap` over several")

@@ -301,6 +301,9 @@ class SideBySideFilter(Ledger):
             expected = f"a {' or '.join(kind.__name__ for kind in valid)}"
             check(isinstance(value, valid), name, value, expected, "No other has a proof for it.")
         relation = shared_relation(zcdp=self.zcdp, ex_post=self.ex_post)
+        same = self.relation in ("replace", relation)  # the first is the default
+        hint = "Leave it out, or make both filters for it."
+        check(same, "relation", self.relation, f"{relation!r}, that of the filters", hint)
         object.__setattr__(self, "relation", relation)
 
     @property

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import largest_divisor
 from nrjax._validation import as_numeric, check
 from nrjax.pytrees import Pytree, static
-from nrjax.sensitivities import check_norm, shared_relation, split_relation
+from nrjax.sensitivities import check_norm, shared_relation
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
 """A test of whether a number is in range, and a text that describes the range."""
@@ -56,8 +56,6 @@ class _Request(Pytree):
         if hasattr(self, "noise"):
             check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
         relation = shared_relation(request=self, sensitivity=getattr(self, "sensitivity", None))
-        if relation is not None:
-            split_relation(relation)
         object.__setattr__(self, "relation", relation)
 
     def check_single(self) -> None:
