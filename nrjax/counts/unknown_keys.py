@@ -67,6 +67,16 @@ def common_changes(keys_per_user: int, relation: str) -> int:
     return keys_per_user if relation == "add-remove" else 2 * keys_per_user
 
 
+def laplace_quantile(chance: float) -> float:
+    """Return what standard Laplace noise exceeds with at most this chance, in the default dtype.
+
+    Draws are made of words of bits, so their tails are multiples of a grain, rounded to nearest. No
+    draw exceeds the quantile of half a grain.
+    """
+    half = 0.5 ** (jnp.finfo(jnp.result_type(float)).bits + 1)
+    return -math.log(2 * (chance if chance <= half else max(chance - half, half)))
+
+
 class KeyState(NamedTuple):
     """The noise of all held keys, and whether each key has been shown."""
 
@@ -310,7 +320,7 @@ def unknown_keys(
     else:
         common = PureGuarantee(Sensitivity(changes, "l1", relation))
         times = np.asarray(Grid.geometric(common, low, high, number).times, float)
-        quantile = math.log(number * keys_per_user / (2 * part))  # by a union bound over the times
+        quantile = laplace_quantile(part / (number * keys_per_user))  # a union bound over the times
     process = KeyNoise(counts, quantile, noise)
     guarantee = UnknownKeysGuarantee(common, part / keys_per_user, times, keys_per_user)
     return Mechanism(counts.astype(np.int64), process, guarantee, KeysShown())

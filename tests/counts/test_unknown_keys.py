@@ -14,6 +14,7 @@ from nrjax.counts import KeysShown, KeyThreshold, shown, unknown_keys
 from nrjax.counts.thresholds import _cut
 from nrjax.counts.unknown_keys import KeyNoise
 from nrjax.processes import Brownian
+from nrjax.processes._kernel import laplace
 from tests.counts.keys_oracle import Levels
 
 pytestmark = pytest.mark.numerical
@@ -252,6 +253,25 @@ def test_one_release_is_private(method, m, relation):
     if m > 1:  # planted fault: the threshold and the noise of one key per user
         fault = KeyThreshold.fitted([5], method, keys_per_user=1, **options)
         assert one_shot(fault, m, changes, 1.0) > 1e-3
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-8, 3.6e-10, 1.2e-10])
+def test_the_tail_of_laplace_draws_is_at_most_delta(delta):
+    """All draws beyond the curve of one level are counted. The ideal quantile is a fault."""
+    trial = KeyThreshold.fitted([5], "laplace", epsilon=1.0, delta=delta, keys_per_user=1)
+    found = unknown_keys([5], keys_per_user=1, delta=delta, levels=(1.0, 1.0001, 1))
+    dtype = jnp.result_type(float)
+    rarest = jnp.arange(2**20, dtype=jnp.uint32 if dtype == jnp.float32 else jnp.uint64)
+    noise = np.asarray(laplace(2 * rarest, dtype), float)
+    bits = 8 * dtype.itemsize
+
+    def tail(quantile):
+        return np.sum(noise > quantile) / 2.0**bits
+
+    raised = found.process.quantile * (1 + 64 * float(jnp.finfo(dtype).eps))
+    assert max(map(tail, ((trial.threshold - 1) / trial.scale, raised))) <= delta
+    if bits == 32 and delta <= 1e-8:
+        assert tail(-math.log(2 * delta)) > delta
 
 
 @pytest.mark.parametrize("method", ["laplace", "gaussian", "geometric"])
