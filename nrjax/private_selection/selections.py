@@ -63,7 +63,8 @@ class PoissonSelection(Selection):
         threshold: least score of a success, public, scalar.
         data: further arguments of `base`, a tuple of pytrees of arrays.
         others: largest loss of a run that is not a success, shape (stages,) or scalar; infinite if
-            there is no bound. None means `epsilons`.
+            there is no bound. None means `epsilons`, which is too small if a run may cost more than
+            its cap.
         delta: probability with which the loss of one run may exceed its epsilon, scalar.
             `total_delta` is that of the selection.
         publish: "first" or "best" success of a stage (static). Of equal scores the first is best.
@@ -106,6 +107,8 @@ class PoissonSelection(Selection):
     def cost(self, stage: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
         """Return the ex-post epsilon of publishing at a stage, rounded up, elementwise.
 
+        It is NaN if a traced field is out of range.
+
         Args:
             stage: number of the stage, from 1; 0 if no stage succeeded.
             epsilon: ex-post epsilon of the published run. None means the epsilon of its stage.
@@ -125,7 +128,8 @@ class PoissonSelection(Selection):
         index = jnp.asarray(stage) - 1
         own = caps[index] if epsilon is None else jnp.asarray(epsilon, caps.dtype)
         total = jnp.where(index >= 0, own + more[index] + before[index], before[-1])
-        return round_up(total, _MARGIN + caps.size)
+        ok = (caps > 0) & (means > 0) & (others > 0) & (delta >= 0) & (delta < 1)
+        return jnp.where(jnp.all(ok), round_up(total, _MARGIN + caps.size), jnp.nan)
 
     def plan(self, key: Array) -> Plan:
         """Return the limits of the stages, on the clock of a Poisson process of rate 1."""
@@ -227,7 +231,7 @@ def _most_runs(means: Array) -> Array:
     that are rounded to multiples of a step s are shorter by a factor of up to `1 + s^2/24`.
     """
     eps, end = float(jnp.finfo(means.dtype).eps), jnp.cumsum(means)
-    return means * (1 + (eps * end) ** 2) + 4 * eps * (1 + end)
+    return jnp.where(means > 0, means * (1 + (eps * end) ** 2) + 4 * eps * (1 + end), jnp.nan)
 
 
 def _check_between(name: str, value: Any, least: float, most: float) -> None:

@@ -146,6 +146,15 @@ def test_runs_that_may_exceed_their_epsilon():
     assert 6e-3 <= float(chosen.total_delta) <= 6e-3 * (1 + 1e-5)
 
 
+def test_traced_fields_out_of_range_have_no_cost():
+    """A negative mean would pay for later stages."""
+    cost = jax.jit(lambda *fields: nrjax.PoissonSelection(min, *fields).cost(2))
+    caps, means = np.array([1.0, 0.1]), np.array([2.0, 7.0])
+    assert np.isfinite(cost(caps, means))
+    assert np.isnan(cost(caps, means * [-1, 1]))
+    assert np.isnan(cost(-caps, means))
+
+
 @pytest.mark.parametrize("sigma", [0.8, 4.0])
 @pytest.mark.parametrize(("mean", "shape"), [(10, 0), (10, 1), (300, 1), (5, 0.5), (30, math.inf)])
 def test_renyi_costs_are_those_of_dp_accounting(mean, shape, sigma):
