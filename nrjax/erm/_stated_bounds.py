@@ -12,7 +12,6 @@ import numpy as np
 from jax import Array
 
 from nrjax._validation import check
-from nrjax.erm import sensitivity
 from nrjax.erm._validation import check_rows
 
 _SLACK = 1e-9
@@ -76,10 +75,11 @@ class StatedBounds:
             radii.append(math.sqrt(2 * most / self.regularisation))
         return float(min(radii))
 
-    def sensitivity(self, rows: int) -> float | None:
-        """Return the sensitivity of the computed risk at a fixed theta of the ball.
+    @property
+    def losses(self) -> tuple[float, float] | None:
+        """The largest difference between two losses at one theta, and a bound on risks.
 
-        The result is None if neither `loss_spread` nor `loss_at_zero` is stated.
+        It is None if neither `loss_spread` nor `loss_at_zero` is stated.
         """
         spreads = [] if self.loss_spread is None else [self.loss_spread]
         if self.loss_at_zero is not None:
@@ -94,7 +94,7 @@ class StatedBounds:
         spread = float(min(spreads))
         low = spread if self.lowest_loss is None else abs(self.lowest_loss)
         size = spread if self.loss_at_zero is None else max(low, *map(abs, self.loss_at_zero))
-        return sensitivity.evaluated(sensitivity.bounded_loss(rows, spread), size)
+        return spread, float(size)
 
     def check_labels(self, y: np.ndarray) -> None:
         """Check that all labels are finite and in the stated range."""

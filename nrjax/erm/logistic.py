@@ -15,10 +15,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax.erm import _validation, sensitivity
+from nrjax.erm import _validation
 from nrjax.erm.expansion import Expansion
 from nrjax.erm.minimise import minimise
-from nrjax.erm.output import OutputPerturbation, merge
+from nrjax.erm.output import OutputPerturbation, merge, risk_sensitivity
 from nrjax.erm.output_utility import OutputUtility, summation_depth
 from nrjax.erm.sensitivity import Ball, logistic_radius
 
@@ -107,6 +107,8 @@ class LogisticProblem(OutputPerturbation):
         lipschitz: Lipschitz constant of the loss, 1.
         tolerance: largest gradient norm that was accepted at the optimum.
         utility: minus the risk of a release that is projected onto the ball.
+        losses: largest difference between two losses at one theta of the ball, and a bound on
+            risks.
     """
 
     _logistic: ClassVar[bool] = True
@@ -143,10 +145,11 @@ class LogisticProblem(OutputPerturbation):
         radius = float(logistic_radius(regularisation, ball))
         data = signed, np.ones(len(signed)), weights, float(regularisation)
         minimum = minimise(_signed_loss, data, dimension, tolerance)
+        losses = radius, math.log(2)
         utility = LogisticUtility(
             *data,
             radius,
-            sensitivity.evaluated(sensitivity.logistic_loss(rows, radius), math.log(2)),
+            risk_sensitivity(losses, rows),
             _signed_loss,
             minimum.value,
             tolerance=tolerance,
@@ -154,4 +157,4 @@ class LogisticProblem(OutputPerturbation):
             expansion=Expansion.fit(signed, weights, minimum.argument, minimum.gradient_norm),
         )
         public = rows, dimension, float(regularisation)
-        return cls(*public, minimum, 1.0, float(tolerance), utility)
+        return cls(*public, minimum, 1.0, float(tolerance), utility, losses)

@@ -34,12 +34,24 @@ def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return table if first.all() else table[first], counts / len(table)
 
 
+def risk_sensitivity(losses: Any, rows: int, group: int = 1) -> float | None:
+    """Return the sensitivity of a computed risk to `group` rows, or None if it is unknown.
+
+    `losses` are the largest difference between two losses at one theta, and a bound on risks.
+    """
+    if losses is None:
+        return None
+    spread, size = losses
+    return sensitivity.evaluated(group * sensitivity.bounded_loss(rows, spread), size)
+
+
 class OutputPerturbation(Problem):
     """A problem whose optimum is released. `OutputProblem` documents the attributes."""
 
     lipschitz: float
     tolerance: float
     utility: OutputUtility
+    losses: tuple[float, float] | None
     _logistic: ClassVar[bool] = False
 
     @property
@@ -68,7 +80,7 @@ class OutputPerturbation(Problem):
             ValueError: an argument is unknown, out of range or missing.
         """
         norm, (base, group) = norm_of(noise), split_relation(relation)
-        number, grown = float(self.l2_sensitivity), float(group)
+        number, rows = float(self.l2_sensitivity), self.rows
         if base == "add-remove":
             hint = "The number of rows is private under add-remove."
             known = least_rows is not None
@@ -76,13 +88,15 @@ class OutputPerturbation(Problem):
             check_integer("least_rows", least_rows, 1, self.rows)
             bounds: Any = least_rows, self.regularisation, self.lipschitz, self.tolerance
             number = sensitivity.removed_output_l2(*bounds, logistic=self._logistic)
-            grown *= self.rows / (least_rows + 1)  # pyright: ignore[reportOptionalOperand]
+            rows = least_rows + 1  # pyright: ignore[reportOptionalOperand]
         else:
             check(least_rows is None, "least_rows", least_rows, "None for replacement")
         number *= math.sqrt(self.dimension) if norm == "l1" else 1.0
         utility, single = self.utility, Sensitivity(number, norm, base)
-        if grown != 1 and utility.sensitivity is not None:
-            utility = dataclasses.replace(utility, sensitivity=grown * utility.sensitivity)
+        if relation != "replace":
+            is_own = utility.sensitivity == risk_sensitivity(self.losses, self.rows)
+            changed = risk_sensitivity(self.losses, rows, group) if is_own else None
+            utility = dataclasses.replace(utility, sensitivity=changed)
         return Released(self.value, single.of_rows(group), utility)
 
     @property
@@ -138,6 +152,8 @@ class OutputProblem(OutputPerturbation):
         lipschitz: the stated Lipschitz constant L.
         tolerance: largest gradient norm that was accepted at the optimum.
         utility: minus the risk of a release that is projected onto a ball.
+        losses: largest difference between two losses at one theta of the ball, and a bound on
+            risks; or None.
     """
 
     @classmethod
@@ -210,8 +226,10 @@ class OutputProblem(OutputPerturbation):
             # Checked before the radius, which is wrong if the Lipschitz constant is wrong.
             spot_check(loss, x, y, stated, minimum.argument)
         stated.check_optimum(minimum.argument)
+        changed = risk_sensitivity(stated.losses, len(y))
         utility = OutputUtility(
-            *data, stated.ball, stated.sensitivity(len(y)), loss, minimum.value, tolerance=tolerance
+            *data, stated.ball, changed, loss, minimum.value, tolerance=tolerance
         )
         public = len(y), width, float(regularisation)
-        return cls(*public, minimum, float(lipschitz), float(tolerance), utility)
+        numbers = float(lipschitz), float(tolerance)
+        return cls(*public, minimum, *numbers, utility, stated.losses)
