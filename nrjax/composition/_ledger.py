@@ -25,6 +25,7 @@ from nrjax.composition import _state
 from nrjax.composition._costs import CostModel
 from nrjax.composition._state import LedgerState, Round, Spending, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Request, names, parts
+from nrjax.sensitivities import shared_relation
 
 TOLERANCE = 64
 """Largest relative difference of one cost between two programs, in machine epsilons.
@@ -310,6 +311,7 @@ class Ledger(CostModel, abc.ABC):
             A time (scalar) that is admitted without a cap. It is infinite if nothing is left, or if
             `round` was opened with a cap for that kind.
         """
+        shared_relation(filter=self, sensitivity=sensitivity)
         time = self._smallest(self.remaining(state, round), kind, sensitivity)
         if round is None:
             return time
