@@ -10,8 +10,9 @@ from nrjax._format import format_value
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_numbers, concrete_or_none
 from nrjax.keys import is_custom
-from nrjax.sensitivities import NORMS
+from nrjax.sensitivities import NORMS, relation_of, split_relation
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
+from nrjax.utilities import FunctionUtility
 
 COST_TOLERANCE = 32
 """Largest relative fall of the cost from one release to the next, in machine epsilons."""
@@ -58,6 +59,20 @@ def check_rule(
         ok = assumed.astype(dtype) >= np.asarray(max(known), dtype)
         expected = f"at least {max(known):.6g}, the sensitivity of the utility"
         check(ok, "sensitivity of the rule", float(np.max(assumed)), expected)
+
+
+def check_group(rule: StoppingRule, utility: Utility, relation: str | None) -> None:
+    """Check that the sensitivity of a privately tested utility is one for groups of rows.
+
+    That of a function is its user's number. Another utility, such as those of `nrjax.counts`, has a
+    sensitivity for one row unless it states the relation.
+    """
+    if rule.sensitivity is None or relation is None or split_relation(relation)[1] == 1:
+        return
+    known = isinstance(utility, FunctionUtility) or relation_of(utility) == relation
+    expected = f"stated for {relation!r} if the rule is private"
+    hint = "Use until(score, sensitivity=...) with the sensitivity for the group."
+    check(known, "sensitivity of the utility", type(utility).__name__, expected, hint)
 
 
 def check_noise(

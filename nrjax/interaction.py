@@ -12,6 +12,7 @@ from jax import Array
 
 from nrjax._cross_checks import (
     check_costs,
+    check_group,
     check_noise,
     check_paid_rule,
     check_rule,
@@ -162,6 +163,7 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
     utility, rule, shift = interaction.utility, interaction.rule, interaction.shift
     parts: Any = {"guarantee": guarantee, "schedule": schedule, "rule": rule, "utility": utility}
     relation = shared_relation(interaction=interaction, **parts)
+    check_group(rule, utility, relation)
     value = interaction.value
     value = value.whole() if isinstance(value, Value) else value  # from dataclasses.replace
     shape = tuple(process.shape)

@@ -244,6 +244,21 @@ def test_parts_of_two_relations_are_refused():
     nrjax.Study("mixed", {"a": added, "b": interaction(REPLACED)}, compares_relations=True)
 
 
+def test_utilities_of_one_row_are_refused_for_groups_under_private_tests():
+    """The sensitivity of a utility of counts is for one row, so the test would cost too little."""
+    counts = np.array([30.0, 20.0, 5.0])
+    utility = nrjax.counts.MeanAbsoluteError(counts)
+    sensitivity = nrjax.counts.Neighbour.replace(3, 0, 1).l1_sensitivity
+    single = nrjax.laplace(counts, sensitivity).until(utility, at_least=-2.0, private=True)
+    assert single.relation == "replace"
+    group = nrjax.laplace(counts, sensitivity.of_rows(3))
+    with pytest.raises(
+        ValueError, match="sensitivity of the utility must be stated for 'replace, 3"
+    ):
+        group.until(utility, at_least=-2.0, private=True)
+    assert group.until(utility, at_least=-2.0).relation == "replace, 3 rows"
+
+
 def test_reports_name_the_relation(tmp_path, monkeypatch):
     pytest.importorskip("xarray")
     monkeypatch.setattr(nrjax.Results, "write_figures", lambda self, writer: None)
