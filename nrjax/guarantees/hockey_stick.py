@@ -26,6 +26,8 @@ _MOST_TIMES = 200
 _MOST_DELTA = 0.1
 _LEAST = 1e-6
 """Smallest `D2/sqrt(t)`, which costs an epsilon of about 5e-6 or less."""
+_FLOAT32_ROUNDING = 1.001 * 2.0**-24
+"""Largest relative change of a time, or of its reciprocal, that is rounded to float32."""
 _LARGEST = 300.0
 """Largest epsilon of one release, beyond which probabilities are too small for float64."""
 
@@ -200,9 +202,13 @@ class HockeyStickBoundary(SafeGuarantee):
 
 
 def _clock(sensitivity: Any, times: np.ndarray) -> np.ndarray:
-    """Return the rising `D2^2/t`, rounded up, since less noise costs more."""
+    """Return the rising `D2^2/t`, rounded up, since less noise costs more.
+
+    Times of float64 may be used in float32, where each is rounded, perhaps to a smaller time.
+    """
     sensitivity = certified_number("sensitivity", sensitivity)
-    return sensitivity / times * sensitivity * (1 + 1e-15)
+    rounding = _FLOAT32_ROUNDING if float_dtype() == np.float64 else 0.0
+    return sensitivity / times * sensitivity * (1 + 1e-15 + rounding)
 
 
 def _check_range(clock: np.ndarray, times: np.ndarray, delta: float) -> None:

@@ -200,7 +200,19 @@ def test_epsilon_does_not_rise_with_time():
     found = HockeyStickBoundary.design(times, weights, 1.0, DELTA)
     assert np.all(np.diff(found.epsilons) >= 0)
     raw = priced(1 / found.times, found.barrier).epsilons
-    np.testing.assert_allclose(found.epsilons, raw, rtol=1e-9)
+    np.testing.assert_allclose(found.epsilons, raw, rtol=1e-7)
+
+
+def test_times_of_float64_may_be_rounded_to_float32():
+    """A run in float32 at a time just below the boundary's is charged the boundary's time."""
+    with jax.enable_x64(True):
+        time = 16 * (1 + 0.99 * 2.0**-24)
+        found = HockeyStickBoundary.single(1.0, DELTA, time=time)
+    used = float(np.float32(time))
+    assert used < time
+    assert found.epsilons[0] >= oracle.one_look(1 / np.sqrt(used), DELTA)
+    exact = oracle.one_look(1 / np.sqrt(time), DELTA)  # planted fault: the cost of `time` itself
+    assert exact < oracle.one_look(1 / np.sqrt(used), DELTA)
 
 
 def test_designs_for_close_times_and_weights_far_apart():
