@@ -51,7 +51,9 @@ def audit(
     at the first loss above epsilon. For this pair no stopping rule is worse, so the interaction's
     own rule and utility are left out. Values are moved towards large losses and weighted back
     (`nrjax.auditing.tilted`). The audit also tests whether the releases have the distribution
-    that the realised loss assumes. The verdicts hold at any time (betting; Waudby-Smith and Ramdas
+    that the realised loss assumes. That test finds gross faults only: noise of 0.8 times the stated
+    scale in 3,000 trials, while noise of 0.9 times takes 10,000 to 30,000, before which the audit
+    may end with "holds". The verdicts hold at any time (betting; Waudby-Smith and Ramdas
     2024). Under a hockey-stick delta, trials stop at a loss that other trials choose. That rule
     need not be the worst, so "holds" then means this rule.
 
@@ -74,8 +76,9 @@ def audit(
         seed: seed of all trials.
 
     Raises:
-        ValueError: there is no guarantee or no neighbour, a custom trial has no delta, every trial
-            failed, or an argument is out of range.
+        ValueError: there is no guarantee or no neighbour, a custom trial has no delta, or an
+            argument is out of range. Or every trial failed, for example since the last time is
+            below the process's `smallest_time`: the trials of an audit rarely stop before it.
     """
     check_probability("level", level)
     check(level < 1, "level", level, "below 1")

@@ -40,6 +40,9 @@ _SHARE = 0.9
 _MORE = math.log(_SHARE / (1 - _SHARE))
 """The log wealth that bets on the distribution need in addition."""
 
+_RUNS = "able to run to its last time: every trial failed"
+_ENDS = "End the schedule where the noise is exact: see smallest_time and status of its process."
+
 _CHOSEN = "The trials stop at the best of several losses."
 
 
@@ -114,7 +117,7 @@ def audit(
         verdict, reason = _verdict(losses, stated, high, most, enough)
         if verdict:
             break
-    check(np.any(losses.excess > -np.inf), "interaction", trial, "able to run: every trial failed")
+    check(np.any(losses.excess > -np.inf), "interaction", trial, _RUNS, _ENDS)
     needed = None
     if not verdict:
         needed = max(_LEAST, betting.trials_to_decide(losses.values, low, high, most, alpha))

@@ -13,7 +13,16 @@ import nrjax
 from nrjax.auditing import betting, tilted
 from nrjax.cli import main
 from nrjax.simulation import montecarlo
-from tests.auditing.cases import DELTA, FAULTS, HONEST, ONES, ZEROS, brownian, variant
+from tests.auditing.cases import (
+    DELTA,
+    FAULTS,
+    HONEST,
+    ONES,
+    ZEROS,
+    brownian,
+    interaction,
+    variant,
+)
 
 pytestmark = pytest.mark.numerical
 SHORT, LONG = 40, 1000
@@ -185,3 +194,15 @@ def test_the_command_audits_the_cases_of_a_file(tmp_path, capsys):
                                   "nrjax.PureGuarantee(1.0), 0.5))"))  # fmt: skip
     assert main(["audit", str(path)]) == 2  # no sensitivity is stated
     assert "neighbour must be given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("last", "fails"), [(0.25, False), (0.15, True)])
+def test_noise_that_is_not_exact_at_the_last_time_is_reported(last, fails, dtype):
+    if dtype == jnp.float64:
+        pytest.skip("float64 is exact at both times")
+    process, guarantee = nrjax.DiscreteLaplace((50,)), nrjax.DiscretePureGuarantee(1.0)
+    made = interaction(process, guarantee, [4.0, last])
+    if fails:
+        assert "End the schedule where the noise is exact" in str(error(made, trials=64))
+    else:
+        assert nrjax.audit(made, trials=64).verdict == "not enough trials"
