@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import check_numbers, check_positive, check_probability
+from nrjax._validation import check, check_numbers, check_positive, check_probability
 from nrjax.composition import _costs as costs
 from nrjax.composition._state import LedgerState, add, check_owner, new_state, rounded_up
 from nrjax.composition.conversions import ORDER
@@ -46,12 +46,16 @@ class _Odometer(costs.CostModel, abc.ABC):
 
         Raises:
             TypeError: the odometer has no proof for a kind of request.
-            ValueError: a concrete field is out of range, or the state is for another odometer. A
-                traced request that is out of range makes all later bounds infinite.
+            ValueError: a concrete field is out of range, the epsilon of a request is of the
+                hockey-stick notion, or the state is for another odometer. A traced request that is
+                out of range makes all later bounds infinite.
         """
         is_own = check_owner(self, state)
         total = state.spent
         for part in parts(spent):
+            notion, hint = getattr(part, "notion", None), "Use an ExPostFilter."
+            expected = "pure or probabilistic, since the bound is on losses"
+            check(notion != "hockey-stick", "notion of the request", notion, expected, hint)
             charge = self._charge(part, total.total.dtype)
             total = add(total, jnp.where(is_own & (charge[0] < jnp.inf), charge, jnp.inf))
         return dataclasses.replace(state, spent=total)
@@ -191,7 +195,8 @@ class ExPostOdometer(_Odometer):
     mean of their sum. Use `RenyiOdometer` for many small rounds.
 
     Requests: those of `ExPostFilter`, for probabilistic guarantees (`Guarantee.notion`) only.
-    Epsilons of hockey-stick guarantees do not bound losses: use `ExPostFilter` for such guarantees.
+    Epsilons of hockey-stick guarantees do not bound losses, so that `ExPost.of` such a guarantee is
+    refused: use `ExPostFilter`.
 
         >>> odometer = nrjax.ExPostOdometer()
         >>> state = odometer.spend(odometer.init(), nrjax.composition.ExPost(0.1, delta=1e-7))

@@ -17,8 +17,10 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import largest_divisor
 from nrjax._validation import as_numeric, check
+from nrjax.guarantees.notions import notion_of
 from nrjax.pytrees import Pytree, static
-from nrjax.sensitivities import check_norm, shared_relation
+from nrjax.sensitivities import check_norm, relation_of, shared_relation
+from nrjax.types import Guarantee
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
 """A test of whether a number is in range, and a text that describes the range."""
@@ -94,7 +96,7 @@ class ZCDP(_Request):
 class ExPost(_Request):
     """A request for an ex-post private mechanism or a private test (Rogers 2023, Def. 4.1).
 
-    Use it for noise reduction under any `Guarantee`, with the epsilon and delta of that guarantee.
+    Use it for noise reduction under any `Guarantee`: `ExPost.of(guarantee, time)`.
 
     Attributes:
         epsilon: bound on the privacy loss, >= 0: the largest possible one before the mechanism
@@ -102,11 +104,29 @@ class ExPost(_Request):
         delta: probability with which the loss may exceed epsilon, in [0, 1).
         cap: largest value that `epsilon` can have, >= 0, fixed before the round; or None. With a
             cap a `RenyiFilter` charges `certificates.capped`. An epsilon above the cap is refused.
+        notion: notion of `delta` (static; see `nrjax.guarantees.NOTIONS`); None is taken for
+            "probabilistic". Odometers refuse "hockey-stick".
     """
 
     epsilon: ArrayLike
     delta: ArrayLike = 0.0
     cap: ArrayLike | None = None
+    notion: str | None = static(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self):
+        known = (None, "pure", "probabilistic", "hockey-stick")
+        check(self.notion in known, "notion", self.notion, f"one of {known}")
+        super().__post_init__()
+
+    @classmethod
+    def of(cls, guarantee: Guarantee, time: ArrayLike) -> ExPost:
+        """Return the request for releases that stop at `time`, with the guarantee's notion.
+
+        >>> nrjax.composition.ExPost.of(nrjax.PureGuarantee(1.0), 4.0).notion
+        'pure'
+        """
+        epsilon, relation = guarantee.epsilon(time), relation_of(guarantee)
+        return cls(epsilon, guarantee.delta, relation=relation, notion=notion_of(guarantee))
 
 
 class Pure(_Request):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, ClassVar, NamedTuple
 
@@ -61,7 +62,8 @@ class FilteredSchedule(Schedule):
         state: the filter's state before this round, of the dtype of the trial's value.
         kind: the request that the filter charges for the round (static): a kind of noise reduction,
             such as `BrownianReduction`, or `ExPost` for the guarantee's epsilon and delta.
-        sensitivity: sensitivity of the value, in the norm of the request; None for `ExPost`.
+        sensitivity: sensitivity of the value, in the norm of the request; for `ExPost` by default
+            that of the guarantee.
         rule: the private stopping rule whose answers the filter charges. Answers are charged as
             `ExPost` if the filter takes that kind. Otherwise, if their cost is fixed beforehand,
             they are charged as `Pure`, in full even if all are negative. Under a `RenyiFilter` the
@@ -97,6 +99,8 @@ class FilteredSchedule(Schedule):
             owner = type(self.rule) if by_rule else ExPost
             expected = f"given, since the cost of {owner.__name__} is its epsilon"
             check(self.guarantee is not None, "guarantee", self.guarantee, expected)
+        if self.kind is ExPost and self.sensitivity is None:  # an interaction compares it
+            object.__setattr__(self, "sensitivity", self.guarantee.sensitivity)  # pyright: ignore[reportOptionalMemberAccess]
 
     @property
     def max_steps(self) -> int:
@@ -159,8 +163,8 @@ class FilteredSchedule(Schedule):
         """Return the request for the releases up to `time`."""
         if self.kind is ExPost and self.guarantee is not None:
             cap = self._largest_epsilon() if self.filter.takes_caps else None
-            epsilon, delta = self.guarantee.epsilon(time), self.guarantee.delta
-            return ExPost(epsilon, delta, cap, relation=self.relation)
+            request = ExPost.of(self.guarantee, time)
+            return dataclasses.replace(request, cap=cap, relation=self.relation)
         return self.kind(self.sensitivity, time, relation=self.relation)
 
     def spent(self, outcome: Outcome) -> Any:

@@ -118,7 +118,8 @@ def test_private_answers_are_paid_for(name):
     add_up = dataclasses.replace(wrapped, filter=c.ExPostFilter(10.0), state=None)
     assert all(part.cap is None for part in add_up.request(jnp.asarray(2.0)))
     own = dataclasses.replace(wrapped, kind=c.LaplaceReduction, sensitivity=1.0)
-    assert own.request(jnp.asarray(2.0))[0] == c.LaplaceReduction(1.0, jnp.asarray(2.0))
+    releases = c.LaplaceReduction(1.0, jnp.asarray(2.0), relation=budget.relation)
+    assert own.request(jnp.asarray(2.0))[0] == releases
 
 
 @pytest.mark.long
@@ -163,3 +164,41 @@ def test_other_noise_is_refused():
     with pytest.raises(ValueError, match=r"must be for laplace noise, which Laplace makes"):
         run(wrapped, process=nrjax.Laplace(()))
     assert granted(wrapped.close(wrapped.state, run(wrapped, process=integers))).spent.total > 0
+
+
+LINE = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
+RENYI = nrjax.RenyiBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize(("guarantee", "refuses"), [(LINE, False), (RENYI, True)])
+def test_odometers_refuse_hockey_stick_epsilons(guarantee, refuses):
+    """Such epsilons do not bound losses, as an odometer does. A filter takes them."""
+    budget, odometer = c.ExPostFilter(3.0, 1e-5), c.ExPostOdometer()
+    paid = wrap(budget, c.ExPost, times=[50.0], sensitivity=None, guarantee=guarantee)
+    outcome = run(paid, threshold=-1e9, guarantee=guarantee)
+    assert paid.close(budget.init(), outcome)[1]
+    request = c.ExPost.of(guarantee, 50.0)
+    assert request.notion == guarantee.notion
+    np.testing.assert_allclose(request.epsilon, guarantee.epsilon(50.0))
+    assert c.ExPost.of(nrjax.PureGuarantee(1.0), 4.0).notion == "pure"
+    for spent in (paid.spent(outcome), request, (c.Pure(0.1), request)):
+        if refuses:
+            with pytest.raises(ValueError, match="notion of the request must be pure or prob"):
+                odometer.spend(odometer.init(), spent)
+        else:
+            assert odometer.bound(odometer.spend(odometer.init(), spent)) >= request.epsilon
+    with pytest.raises(ValueError, match="notion must be one of"):
+        c.ExPost(0.1, notion="Renyi")
+
+
+def test_a_schedule_pays_by_a_guarantee_of_the_same_sensitivity():
+    """Else a filter would be charged for a smaller sensitivity than the interaction states."""
+    budget, times = c.ExPostFilter(3.0, 1e-5), [50.0]
+    paid = wrap(budget, c.ExPost, times=times, sensitivity=None, guarantee=LINE)
+    small = dataclasses.replace(LINE, sensitivity=0.01)
+    wrong = wrap(budget, c.ExPost, times=times, sensitivity=None, guarantee=small)
+    run(paid, guarantee=LINE)
+    with pytest.raises(ValueError, match="sensitivity of the schedule must be at least 1"):
+        run(wrong, guarantee=LINE)
+    with pytest.raises(ValueError, match=r"shift must be of l2 norm at most 0\.01"):
+        run(wrong, guarantee=None, shift=1.0)
