@@ -62,8 +62,8 @@ class FilteredSchedule(Schedule):
         state: the filter's state before this round, of the dtype of the trial's value.
         kind: the request that the filter charges for the round (static): a kind of noise reduction,
             such as `BrownianReduction`, or `ExPost` for the guarantee's epsilon and delta.
-        sensitivity: sensitivity of the value, in the norm of the request; for `ExPost` by default
-            that of the guarantee.
+        sensitivity: sensitivity of the value, in the norm of the request; for `ExPost` always that
+            of the guarantee.
         rule: the private stopping rule whose answers the filter charges. Answers are charged as
             `ExPost` if the filter takes that kind. Otherwise, if their cost is fixed beforehand,
             they are charged as `Pure`, in full even if all are negative. Under a `RenyiFilter` the
@@ -99,7 +99,7 @@ class FilteredSchedule(Schedule):
             owner = type(self.rule) if by_rule else ExPost
             expected = f"given, since the cost of {owner.__name__} is its epsilon"
             check(self.guarantee is not None, "guarantee", self.guarantee, expected)
-        if self.kind is ExPost and self.sensitivity is None:  # an interaction compares it
+        if self.kind is ExPost:  # an interaction compares its own sensitivity with this one
             object.__setattr__(self, "sensitivity", self.guarantee.sensitivity)  # pyright: ignore[reportOptionalMemberAccess]
 
     @property

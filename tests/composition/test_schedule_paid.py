@@ -196,8 +196,8 @@ def test_a_schedule_pays_by_a_guarantee_of_the_same_sensitivity():
     budget, times = c.ExPostFilter(3.0, 1e-5), [50.0]
     paid = wrap(budget, c.ExPost, times=times, sensitivity=None, guarantee=LINE)
     small = dataclasses.replace(LINE, sensitivity=0.01)
-    wrong = wrap(budget, c.ExPost, times=times, sensitivity=None, guarantee=small)
     run(paid, guarantee=LINE)
+    wrong = dataclasses.replace(paid, guarantee=small)
     with pytest.raises(ValueError, match="sensitivity of the schedule must be at least 1"):
         run(wrong, guarantee=LINE)
     with pytest.raises(ValueError, match=r"shift must be of l2 norm at most 0\.01"):
