@@ -68,7 +68,7 @@ def representation(self: Any, **texts: str) -> str:
         names = [field.name for field in dataclasses.fields(self) if field.repr]
     else:
         names = list(self._fields)
-    names += ["notion"] if "delta" in names and hasattr(self, "notion") else []
+    names += ["notion"] if "delta" in names and getattr(self, "notion", None) else []
     texts = {name: format_value(getattr(self, name)) for name in names} | texts
     inside = ", ".join(f"{name}={text}" for name, text in texts.items())
     return f"{type(self).__name__}({inside})"

@@ -76,7 +76,7 @@ def shrink(parameters, time, release):
 
 def test_adaptive_times_follow_the_releases():
     schedule = nrjax.AdaptiveTimes(64.0, shrink, 0.01, 40, parameters=6.0)
-    path = nrjax.scan_path(KEY, interaction(threshold=1.0, schedule=schedule))
+    path = nrjax.scan_path(jax.random.key(3), interaction(threshold=1.0, schedule=schedule))
     times, releases = np.asarray(path.time), np.asarray(path.release)
     last = int(np.argmax(np.asarray(path.status) == Status.EXHAUSTED))
     assert times[last] == times.dtype.type(0.01)

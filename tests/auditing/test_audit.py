@@ -26,7 +26,7 @@ from tests.auditing.cases import (
 
 pytestmark = pytest.mark.numerical
 SHORT, LONG = 40, 1000
-QUICK = {"minimax", "rounds", "key", "half of delta", "early refund", "silent loss"}
+QUICK = {"rounds", "key", "half of delta", "early refund"}
 
 
 def runs(table):

@@ -133,6 +133,7 @@ def test_sensitivities_include_the_rounding_of_scores(ask, low, high):
         assert abs(scores[1] - scores[0]) <= first.sensitivity
 
 
+@pytest.mark.long
 def test_candidates_of_different_deltas_are_not_ranked():
     def factory(error):
         score, options = questions.largest_error, {"at_least": -error, "data": (3.0,)}

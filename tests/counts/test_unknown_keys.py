@@ -141,6 +141,7 @@ def test_keys_are_shown_with_the_exact_probabilities(kind):
         assert largest_error(kind, fault(COUNTS, process.quantile, kind)) > 6, fault
 
 
+@pytest.mark.long
 def test_runs_show_what_the_rule_sees_and_pay_the_stated_epsilon():
     counts = [900, 400, 120, 1, 1]
     for kind, changes in zip(KINDS, (math.sqrt(3), 3), strict=True):

@@ -233,6 +233,7 @@ def integers(value, **changes):
     return nrjax.Interaction(value=np.asarray(value), **parts | changes)
 
 
+@pytest.mark.long
 def test_trials_of_integers_cost_what_they_state():
     outcomes = nrjax.simulate(jax.random.key(3), integers([40, 7, 0]), trials=2000)
     np.testing.assert_array_equal(outcomes.release, np.round(outcomes.release))

@@ -168,6 +168,7 @@ def test_results_are_bit_for_bit_identical_on_workers(client, name, tmp_path):
     test_conformance.assert_same_bits(*stores)
 
 
+@pytest.mark.long
 def test_a_worker_with_other_code_is_refused(client):
     study = nrjax.Study("walks", {"walk": LongWalk()})
     passes = study._passes(RunOptions(trials=TRIALS, chunk=CHUNK))
