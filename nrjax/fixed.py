@@ -61,7 +61,7 @@ class FixedRelease:
         """Return the release at a time (noise level), with the epsilon that it costs."""
         guarantee: Any = mechanism.guarantee
         if mechanism.process.noise == "gaussian":
-            sensitivity, delta = float(guarantee.sensitivity), float(guarantee.delta)
+            sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)
             if notion == "probabilistic":
                 options: Any = {"sensitivity": sensitivity, "delta": delta, "times": [time]}
                 guarantee = GridBoundary.minimax(**options)
@@ -77,7 +77,7 @@ class FixedRelease:
         guarantee: Any = mechanism.guarantee
         if mechanism.process.noise != "gaussian":
             return mechanism, Grid.explicit(np.reshape(guarantee.time(epsilon), 1))
-        sensitivity, delta = float(guarantee.sensitivity), float(guarantee.delta)
+        sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)
         if self.notion == "probabilistic":
             one = _probabilistic(sensitivity, delta, epsilon)
         else:

@@ -44,6 +44,13 @@ def choice(request):
     return choice
 
 
+@pytest.mark.parametrize("prior", [None, (0.1, 1.0)])
+def test_every_candidate_has_the_relation_of_the_question(prior):
+    listed = candidates(questions.mean(X, (0, 100), relation="replace"), Plan(0.5, 0.9, prior))
+    assert "brownian-once-hockey-stick" in listed
+    assert {candidate.interaction.relation for candidate in listed.values()} == {"replace"}
+
+
 def test_every_candidate_is_shown_and_ranked_within_its_section(choice):
     names = {row.name for row in choice.table}
     assert set(choice.results) == names
