@@ -76,16 +76,18 @@ def release_of(trial: Interaction, process: Any) -> Array:
     return trial.value.plus(trial.process.value(process))
 
 
+def blank(leaf: Any) -> Array:
+    """Return what an array of a hypothesis or utility holds before it is assessed: NaN, or 0."""
+    number = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.inexact) else 0
+    return jnp.full(leaf.shape, number, leaf.dtype)
+
+
 @cached_trace
 def start(trial: Interaction, key: Array) -> TrialState:
     """Return the state of a new trial, whose first release is made but not judged yet."""
     noise = key_for(trial.process, role_key(key, Role.NOISE))
     query = key_for(trial.rule, role_key(key, Role.QUERY))
     threshold = key_for(trial.rule, role_key(key, Role.THRESHOLD))
-
-    def blank(leaf: Any) -> Array:
-        number = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.inexact) else 0
-        return jnp.full(leaf.shape, number, leaf.dtype)
 
     dtype = trial.dtype
     schedule, time = trial.schedule.init()

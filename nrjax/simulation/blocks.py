@@ -88,15 +88,17 @@ def _take(
 
 def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, Any]:
     """Return the selected results of a trial that has ended."""
-    varied, first = share.start(number)
-    trial, code = share.family.member(varied), record.status
+    varied, code = share.family.select(number % share.points), record.status
+    trial = share.family.member(varied)
     step, status = code // _CODES, code % _CODES
-    if record.hypothesis is None:
-        record = record._replace(hypothesis=engine.release_of(trial, record.process))
-    blank = {name: getattr(first, name) for name in ("time", "hypothesis", "utility", "epsilon")}
-    found = {name: getattr(record, name) for name in blank}
-    found = jax.tree.map(lambda new, old: jnp.where(step < 0, old, new), found, blank)
-    ended = first._replace(step=step, process=record.process, status=status, **found)
+    hypothesis = record.hypothesis
+    if hypothesis is None:
+        hypothesis = engine.release_of(trial, record.process)
+    judged = record.time, hypothesis, record.utility
+    judged = jax.tree.map(lambda leaf: jnp.where(step < 0, engine.blank(leaf), leaf), judged)
+    epsilon = jnp.where(step < 0, 0, record.epsilon)
+    values = dict(zip(("time", "hypothesis", "utility"), judged, strict=True), epsilon=epsilon)
+    ended = record._replace(step=step, status=status, **values)
     return share.finish(varied, ended)
 
 
