@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
@@ -25,10 +25,11 @@ from nrjax.guarantees.notions import notion_of
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
 from nrjax.mechanism import Mechanism
+from nrjax.outcome import Status
 from nrjax.processes import IndependentLaplace
 from nrjax.questions import Custom, Question
 from nrjax.schedules import Grid
-from nrjax.simulation.montecarlo import simulate
+from nrjax.simulation.montecarlo import outcomes
 from nrjax.stopping import accuracy
 from nrjax.study.case import Case
 
@@ -48,8 +49,9 @@ _LARGEST = 50.0
 _SURE = 2.0
 """Largest ratio of an epsilon that surely fits a private test to the smallest that does."""
 
-_ORACLE_TRIALS = 1024
-"""Number of trials that find the epsilon of a release that an oracle would fix in advance."""
+CHUNK = 1024
+"""Number of trials per launch, always equal, so that a candidate is compiled once, and number of
+trials that find the epsilon of a release that an oracle would fix in advance."""
 
 _BOUNDARIES = {
     "linear": LinearBoundary,
@@ -163,17 +165,21 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
         for name, each, test, times in _tests(question, mechanism, plan, levels):
             interaction = each.until(**options, rule=test.rule, levels=times)
             yield listed(PRIVATE, interaction, name)
-        time = closed or _oracle_time(public, grid, plan.confidence)
+
+        def once(
+            time: float, notion: Notion = "probabilistic", mechanism: Mechanism = mechanism
+        ) -> Interaction:
+            release = FixedRelease.at_time(mechanism, time, notion)
+            return release.until(question.score, data=question.data, at_least=goal)
+
+        time = closed or _oracle_time(once, grid, plan.confidence)
         for notion in () if time is None else _notions(mechanism):
-            release = FixedRelease.at_time(mechanism, cast(float, time), notion)
-            interaction = release.until(question.score, data=question.data, at_least=goal)
+            interaction = once(time, notion)
             name = ("once", notion) if notion == "hockey-stick" else ("once",)
             yield listed(FIXED if closed else ORACLE, interaction, *name)
         bound = question.bound_time and question.bound_time(*target)
         if bound:
-            release = FixedRelease.at_time(mechanism, bound, "probabilistic")
-            interaction = release.until(question.score, data=question.data, at_least=goal)
-            yield listed(FIXED, interaction, "bound")
+            yield listed(FIXED, once(bound), "bound")
 
 
 def _levels(mechanism: Mechanism, time: float | None, largest: float) -> Levels:
@@ -216,7 +222,7 @@ def _boundaries(
     guarantee: Any = mechanism.guarantee
     if mechanism.process.noise != "gaussian":
         return
-    parameters = float(guarantee.sensitivity), float(guarantee.delta)
+    parameters = guarantee.sensitivity, float(guarantee.delta)
     times = np.asarray(grid.times, float)
     weights = np.ones(times.size)
     if plan.prior is not None:
@@ -263,7 +269,9 @@ def _tests(
         yield name, settled, test, Grid.explicit(np.asarray(grid.times, float)[test.first :])
 
 
-def _oracle_time(interaction: Interaction, grid: Grid, confidence: float) -> float | None:
+def _oracle_time(
+    once: Callable[[float], Interaction], grid: Grid, confidence: float
+) -> float | None:
     """Return the largest time of a grid at which one release meets the target, by bisection.
 
     Nobody can know this time beforehand. It is None if the last time does not suffice.
@@ -271,10 +279,8 @@ def _oracle_time(interaction: Interaction, grid: Grid, confidence: float) -> flo
     times = np.asarray(grid.times, float)
 
     def meets(index: int) -> bool:
-        schedule = Grid.explicit(times[index : index + 1])
-        once = dataclasses.replace(interaction, guarantee=None, schedule=schedule)
-        outcome = simulate(study_key(0), once, trials=_ORACLE_TRIALS)
-        return bool(np.mean(outcome.stopped) >= confidence)
+        outcome = outcomes(once(times[index]), CHUNK).run(study_key(0), CHUNK)
+        return bool(np.mean(outcome["status"] == Status.STOPPED) >= confidence)
 
     missed, met = -1, times.size - 1
     if not meets(met):

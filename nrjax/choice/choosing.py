@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from nrjax._tracing import sharing_traces
 from nrjax._validation import check, check_integer, is_integer
 from nrjax.choice import anytime
-from nrjax.choice.candidates import FIXED, ORACLE, Candidate, Plan, candidates
+from nrjax.choice.candidates import CHUNK, FIXED, ORACLE, Candidate, Plan, candidates
 from nrjax.choice.racing import FIRST_ROUND, Entry, Limits, Verdict, race
 from nrjax.choice.report import Choice, Row, advice
 from nrjax.keys import study_key
@@ -23,6 +23,8 @@ from nrjax.outcome import Outcome
 from nrjax.questions import Custom, Question
 from nrjax.sensitivities import shared_relation
 from nrjax.simulation.montecarlo import outcomes
+from nrjax.simulation.program import Program
+from nrjax.study.ahead import compiled_ahead
 from nrjax.study.case import Case
 from nrjax.study.files import RESULTS
 from nrjax.study.release_error import RELEASE_ERROR, Coverage, coverage
@@ -31,9 +33,6 @@ from nrjax.study.study import Study
 
 _TRIALS = 16_384
 """Default largest number of trials of a candidate."""
-
-_CHUNK = 1024
-"""Number of trials per launch, always equal, so that a candidate is compiled once."""
 
 _AFRESH = 2**31
 """Number of the first trial that estimates a winner afresh."""
@@ -96,7 +95,8 @@ def choose(
     target = question.error(error)
     with sharing_traces():
         runs = _Runs(question, Plan(target, confidence, prior), seed, folder, progress)
-        rows = list(_rows(runs, Limits(confidence, level, indifference, trials)))
+        with compiled_ahead(runs.needed(), runs.key) as runs.compiled:
+            rows = list(_rows(runs, Limits(confidence, level, indifference, trials)))
     best = next((row for row in rows if row.verdict == Verdict.BEST), None)
     equal = [row for row in rows if row.verdict == Verdict.EQUAL]
     return Choice(
@@ -120,7 +120,10 @@ class _Runs:
         self, question: Question | Custom, plan: Plan, seed: int, folder: Any, progress: bool
     ):
         self.listed: dict[str, Candidate] = candidates(question, plan)
-        self._seed, self._folder, self._progress = seed, folder, progress
+        self._folder, self._progress = folder, progress
+        self.key = study_key(seed)
+        self._programs = {n: outcomes(c.interaction, CHUNK) for n, c in self.listed.items()}
+        self.compiled: Callable[[Program], object] = lambda program: None
         self._first: dict[str, Mapping[str, np.ndarray]] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._most = 0
@@ -141,6 +144,11 @@ class _Runs:
             title = f"{candidate.section} ({', '.join(notes)})" if notes else candidate.section
             sections.setdefault(title, []).append(name)
         return sections
+
+    def needed(self) -> list[Program]:
+        """Return the programs of trials that are not stored, in the order of their first runs."""
+        names = [name for section in self.sections().values() for name in section]
+        return [self._programs[name] for name in names] if self._stored is None else []
 
     def work(self, name: str) -> float:
         """Return the expected seconds per trial, up to a factor: steps times size of the value."""
@@ -165,8 +173,9 @@ class _Runs:
         """Run trials in memory."""
         if self._progress:
             print(f"{name}: {count:,} trials", file=sys.stderr)
-        program = outcomes(self.listed[name].interaction, _CHUNK)
-        return Outcome(**program.run_all(study_key(self._seed), count, first))
+        program = self._programs[name]
+        self.compiled(program)
+        return Outcome(**program.run_all(self.key, count, first))
 
     def afresh(self, name: str, count: int) -> tuple[np.ndarray, np.ndarray, Coverage | None]:
         """Return epsilons of new trials, whether each met the target, and the coverage."""

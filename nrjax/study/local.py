@@ -7,19 +7,18 @@ the user sets `chunk`. Results depend on neither the size of a launch nor the si
 
 import contextlib
 import dataclasses
-import importlib
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 from jax import Array
 
 from nrjax.simulation.counting import merge
 from nrjax.simulation.program import Program
-from nrjax.study import devices, provenance
+from nrjax.study import provenance
+from nrjax.study.ahead import compiled_ahead
 from nrjax.study.passes import PassSpec
 from nrjax.study.schema import Pass
 from nrjax.study.store import Store
@@ -32,9 +31,6 @@ Pending = Mapping[tuple[str, str], list[range]]
 
 _LATER = ("scipy.special", "nrjax.study.rendering")
 """The modules for summary and figures to import while trials run, since they are slow."""
-
-_COMPILERS = 8
-"""The largest number of programs to compile at a time, since each takes memory."""
 
 LAUNCH_SECONDS, FILE_SECONDS = 1.0, 4.0
 """The seconds that a launch should take, and the seconds of work per file."""
@@ -145,16 +141,8 @@ def run_locally(
 ) -> Computed:
     """Run pending trials on the devices of this process, and yield the arrays of each file."""
     made = programs(passes, store.settings["fingerprints"]) if any(pending.values()) else {}
-    # Threads compile programs while others run, because XLA compiles mostly on one core.
-    threads = ThreadPoolExecutor(min(devices.cores(), _COMPILERS), "compilation")
-    ahead: dict[Any, Future[float]] = {}
-    try:
-        for name, spans in pending.items():
-            kind = made[name].kind if spans else None
-            if spans and kind not in ahead:
-                ahead[kind] = threads.submit(_prepare, made[name], key)
-        for module in _LATER if ahead else ():
-            threads.submit(importlib.import_module, module)
+    waiting = [made[name] for name, spans in pending.items() if spans]
+    with compiled_ahead(waiting, key, _LATER if waiting else ()) as compiled:
         for name, spans in pending.items():
             layout = store.pass_of(*name)
             if progress is not None:
@@ -162,17 +150,11 @@ def run_locally(
             if not spans:
                 continue
             # The seconds of a shared compilation count for the first pass that uses it.
-            compilation = ahead.pop(made[name].kind, None)
-            compiling = 0.0 if compilation is None else compilation.result()
-            before = time.perf_counter()
-            made[name].compile(key)
-            compiling += time.perf_counter() - before
+            compiling = compiled(made[name])
             getattr(progress, "compiled", lambda: None)()
             for span, arrays, seconds in _files(made[name], key, layout, spans, progress):
                 yield Task(*name, span.start, len(span)), arrays, seconds, compiling
                 compiling = 0.0
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def largest_file(layout: Pass) -> int:
@@ -216,14 +198,3 @@ def _files(
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _prepare(program: Program, key: Array) -> float:
-    """Compile a program before its first run, and return the seconds that this took."""
-    before = time.perf_counter()
-    # Accelerators time algorithms to choose one, which trials that run meanwhile would disturb.
-    # An error is ignored here, since it occurs again, and is raised, when the program is needed.
-    if jax.local_devices()[0].platform == "cpu":
-        with contextlib.suppress(Exception):
-            program.prepare(key)
-    return time.perf_counter() - before
