@@ -23,7 +23,7 @@ from nrjax._validation import check
 from nrjax.outcome import Status
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.exact_sums import PARTS, exact_sum
-from nrjax.simulation.program import Program
+from nrjax.simulation.program import Launch, Program
 
 _SUMS = [f"{name}_{part}" for name in ("sum", "sum_of_squares") for part in range(PARTS)]
 
@@ -211,19 +211,20 @@ class Tally(Program):
 
     def compile(self, key: Array) -> None:
         """Compile by running no trials."""
-        self._gathered(self._idle(key), np.zeros(len(self.devices), int))
+        self.collect(Launch(self._idle(key), np.zeros(len(self.devices), int)))
 
     def run_all(
         self, key: Array, trials: int, first_trial: int = 0, progress: Any = None
     ) -> dict[str, np.ndarray]:
         """Run any number of trials, chunk by chunk, and return their counts and moments."""
-        last, merged = first_trial + trials, {}
-        for first in range(first_trial, last, self.chunk):
-            merged = merge([merged, self.run(key, min(self.chunk, last - first), first)])
+        merged = {}
+        for _, launch in self.launches(key, trials, first_trial):
+            merged = merge([merged, self.collect(launch)])
         return merged
 
-    def _gathered(self, results: Any, counts: np.ndarray) -> dict[str, np.ndarray]:
-        """Count the results of all devices, where device i ran `counts[i]` trials."""
+    def collect(self, launch: Launch) -> dict[str, np.ndarray]:
+        """Wait for trials, and return their counts and moments."""
+        results = launch.results
         mesh = Mesh(np.array(self.devices), ("trials",))
         with neutral_config(mesh):
             indices = _bin_indices(results, self.goal, specs=self.specs, mesh=mesh)
@@ -231,7 +232,7 @@ class Tally(Program):
         with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
             parts = [
                 self._of_device(_shard(results, device), _shard(indices, device), trials, xp)
-                for device, trials in zip(self.devices, counts.tolist(), strict=True)
+                for device, trials in zip(self.devices, launch.counts.tolist(), strict=True)
             ]
             return merge(jax.device_get(parts))
 

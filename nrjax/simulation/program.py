@@ -2,9 +2,9 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +71,31 @@ def _check_range(trials: int, first_trial: int) -> tuple[int, int]:
 def share(trials: int, devices: int) -> int:
     """Return the number of trials of each device. The last devices may get fewer."""
     return -(-trials // devices)
+
+
+class Launch(NamedTuple):
+    """Trials that run on the devices.
+
+    Attributes:
+        results: arrays of results, with the rows of each device on that device.
+        counts: number of trials of each device. Further rows of a device are unused.
+    """
+
+    results: Any
+    counts: np.ndarray
+
+    def empty(self, trials: int) -> Any:
+        """Return NumPy arrays for the results of a number of trials."""
+        return jax.tree.map(lambda x: np.empty((trials, *x.shape[1:]), x.dtype), self.results)
+
+    def copy(self, arrays: Any, start: int) -> None:
+        """Wait for the trials, and copy their results into arrays, from row `start`."""
+        ends = start + np.cumsum(self.counts)
+        leaves = jax.tree.leaves(self.results)
+        for array, leaf in zip(jax.tree.leaves(arrays), leaves, strict=True):
+            shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+            for shard, count, end in zip(shards, self.counts, ends, strict=True):
+                array[end - count : end] = np.asarray(shard.data)[:count]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -145,6 +170,10 @@ class Program:
         Raises:
             ValueError: the numbers are out of range, or `key` is not a key.
         """
+        return self.collect(self.launch(key, trials, first_trial))
+
+    def launch(self, key: Array, trials: int, first_trial: int = 0) -> Launch:
+        """Start trials as `run` does, and return without waiting for their results."""
         trials, first_trial = _check_range(trials, first_trial)
         check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
         number = np.arange(len(self.devices))
@@ -152,33 +181,40 @@ class Program:
         counts = np.clip(trials - number * size, 0, size)
         # Idle devices get a valid number of a trial: numbers stay below 2^32.
         firsts = first_trial + np.where(counts > 0, number * size, 0)
-        return self._gathered(self._call(key, firsts, counts), counts)
+        return Launch(self._call(key, firsts, counts), counts)
 
-    def _gathered(self, results: Any, counts: np.ndarray) -> Any:
-        """Return the results of all devices on the host, where device i ran `counts[i]` trials."""
+    def collect(self, launch: Launch) -> Any:
+        """Wait for trials, and return their results as `run` does."""
+        arrays = launch.empty(int(launch.counts.sum()))
+        launch.copy(arrays, 0)
+        return arrays
 
-        def rows(leaf: Any) -> np.ndarray:
-            parts = np.split(np.asarray(leaf), counts.size)
-            return np.concatenate([part[:count] for part, count in zip(parts, counts, strict=True)])
+    def launches(self, key: Array, trials: int, first_trial: int) -> Iterator[tuple[int, Launch]]:
+        """Start any number of trials, chunk by chunk, and yield the place and launch of each chunk.
 
-        return jax.tree.map(rows, results)
+        The next chunk runs while you collect one.
+        """
+        trials, first_trial = _check_range(trials, first_trial)
+        running = None
+        for start in range(0, trials, self.chunk):
+            size = min(self.chunk, trials - start)
+            started = start, self.launch(key, size, first_trial + start)
+            if running is not None:
+                yield running
+            running = started
+        if running is not None:
+            yield running
 
     def run_all(self, key: Array, trials: int, first_trial: int = 0, progress: Any = None) -> Any:
         """Run any number of trials, chunk by chunk, and advance `progress` after each."""
-        trials, first_trial = _check_range(trials, first_trial)
-        results: Any = None
+        arrays: Any = None
         before = time.monotonic()
-        for start in range(0, trials, self.chunk):
-            size = min(self.chunk, trials - start)
-            part = self.run(key, size, first_trial + start)
-            if results is None:  # allocated once: a list of parts would need twice the memory
-                results = jax.tree.map(
-                    lambda leaf: np.empty((trials, *leaf.shape[1:]), leaf.dtype), part
-                )
-            for target, leaf in zip(jax.tree.leaves(results), jax.tree.leaves(part), strict=True):
-                target[start : start + size] = leaf
+        for start, launch in self.launches(key, trials, first_trial):
+            if arrays is None:  # allocated once: a list of parts would need twice the memory
+                arrays = launch.empty(trials)
+            launch.copy(arrays, start)
             if progress is not None:
                 now = time.monotonic()
-                progress.advance(size, now - before)
+                progress.advance(int(launch.counts.sum()), now - before)
                 before = now
-        return results
+        return arrays

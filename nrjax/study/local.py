@@ -180,13 +180,10 @@ def _files(
     for span in spans:
         first = at = span.start
         parts, spent = [], 0.0
-        while at < span.stop:
-            before, size = time.perf_counter(), min(pace.size, span.stop - at)
-            parts.append(program.run(key, size, at))
+        for size, part, seconds in _launches(program, key, span, pace):
+            parts.append(part)
             if layout.axis == "chunk":
                 parts = [merge(parts)]
-            seconds = time.perf_counter() - before
-            pace.took(size, seconds)
             at, spent = at + size, spent + seconds
             enough = spent >= FILE_SECONDS or at - first >= most
             if at == span.stop or (enough and layout.chunk is None):
@@ -194,6 +191,29 @@ def _files(
                 first, parts, spent = at, [], 0.0
             if progress is not None:
                 progress.advance(size, seconds)
+
+
+def _launches(
+    program: Program, key: Array, span: range, pace: Pace
+) -> Iterator[tuple[int, dict[str, Any], float]]:
+    """Run trials, and yield the size, arrays and seconds of each launch.
+
+    The next launch runs while the results of one are copied or counted.
+    """
+    running, at, before = None, span.start, time.perf_counter()
+    while at < span.stop or running is not None:
+        started = None
+        if at < span.stop:
+            size = min(pace.size, span.stop - at)
+            started, at = (size, program.launch(key, size, at)), at + size
+        if running is not None:
+            size, launch = running
+            part = program.collect(launch)
+            seconds = time.perf_counter() - before
+            before += seconds
+            pace.took(size, seconds)
+            yield size, part, seconds
+        running = started
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:

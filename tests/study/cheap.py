@@ -98,8 +98,12 @@ class _Known:
 
     prepare = compile
 
-    def run(self, key, trials, first_trial):
+    def launch(self, key, trials, first_trial):
         assert trials <= self.chunk
+        return first_trial, trials
+
+    def collect(self, launch):
+        first_trial, trials = launch
         dtype = jnp.result_type(float)
         paid = self.trial[first_trial : first_trial + trials].astype(dtype)
         stopped = ~np.isinf(paid)

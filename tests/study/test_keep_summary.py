@@ -9,6 +9,7 @@ pytest.importorskip("xarray")
 
 import nrjax
 from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.counting import Tally
 from nrjax.simulation.program import Program
 from nrjax.study import local
 from nrjax.study.histograms import EPSILON_BINS
@@ -219,14 +220,18 @@ class Slow:
 )
 def test_a_kill_costs_seconds_of_work(tmp_path, monkeypatch, seconds, trials, files):
     """Launches and files are cut by seconds, of a slow study too, and a resumed run adds up."""
-    clock, run = Slow(seconds), Program.run
+    clock, launch, collect = Slow(seconds), Program.launch, Tally.collect
 
-    def timed(self, key, trials, first):
-        clock.now += seconds * trials
+    def launched(self, key, trials, first):
         clock.launches.append(trials)
-        return run(self, key, trials, first)
+        return launch(self, key, trials, first)
 
-    monkeypatch.setattr(Program, "run", timed)
+    def timed(self, launch):
+        clock.now += seconds * int(launch.counts.sum())
+        return collect(self, launch)
+
+    monkeypatch.setattr(Program, "launch", launched)
+    monkeypatch.setattr(Tally, "collect", timed)
     monkeypatch.setattr(Program, "batch", 1)
     monkeypatch.setattr(local, "time", clock)
     one = nrjax.Batching(devices=jax.devices()[:1])  # each device counts each launch
@@ -237,7 +242,7 @@ def test_a_kill_costs_seconds_of_work(tmp_path, monkeypatch, seconds, trials, fi
         study.run(tmp_path / "run", progress=Then(6), **options)
     done = sum(map(len, Store.open(tmp_path / "run").done("walk", "outcome")))
     lost = sum(clock.launches) - done
-    assert seconds * lost <= local.FILE_SECONDS + local.LAUNCH_SECONDS
+    assert seconds * lost <= local.FILE_SECONDS + 2 * local.LAUNCH_SECONDS
     results = study.run(tmp_path / "run", progress=False, **options)
     assert sum(clock.launches) == 2 * trials + lost
     assert len(results.store.done("near", "outcome")) == files
