@@ -12,7 +12,11 @@ import nrjax
 from nrjax import questions
 from nrjax.choice import choosing, racing
 from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, Plan, candidates
-from nrjax.choice.closed_forms import gaussian_time_at_distance, time_within
+from nrjax.choice.closed_forms import (
+    gaussian_time_at_distance,
+    laplace_time_at_distance,
+    time_within,
+)
 
 X = np.random.default_rng(0).uniform(0, 100, 1000)
 QUESTION = questions.mean(X, (0, 100))
@@ -100,6 +104,19 @@ def test_closed_forms_agree_with_samples(noise):
 def test_the_distance_of_gaussian_noise():
     time = gaussian_time_at_distance(2.0, 1, 0.9)
     assert math.sqrt(time) == pytest.approx(2.0 / ndtri(0.95))
+
+
+@pytest.mark.parametrize(("dimension", "confidence"), [(1, 0.9), (3, 0.5), (3, 0.999), (1000, 0.9)])
+def test_the_distance_of_laplace_noise(dimension, confidence):
+    time = laplace_time_at_distance(2.0, dimension, confidence)
+    if dimension == 1:
+        assert time == pytest.approx(2.0 / math.log(10), rel=2e-3)
+    size = 200_000 if dimension < 10 else 20_000
+    draws = np.random.default_rng(1).laplace(scale=time, size=(size, dimension))
+    met = np.mean(np.linalg.norm(draws, axis=1) <= 2.0)
+    error = math.sqrt(confidence * (1 - confidence) / size)
+    assert met == pytest.approx(confidence, abs=4 * error + 1e-3)
+    assert time < laplace_time_at_distance(2.1, dimension, confidence)
 
 
 @pytest.mark.parametrize(
