@@ -162,6 +162,7 @@ def test_private_rules_on_brownian_releases(rule, path):
     assert not at_most(outcome.privacy_loss + loss > outcome.epsilon, COMMON)
 
 
+@pytest.mark.long
 def test_laplace_releases_never_exceed_their_epsilon():
     """The guarantee is pure, and the rule stops at the largest possible loss."""
     pure = nrjax.PureGuarantee(1.0)
@@ -203,6 +204,7 @@ def test_a_violation_at_a_small_delta():
     assert mean - Z * error > RARE
 
 
+@pytest.mark.long
 def test_tilted_sampling_agrees_with_counting():
     times = spanning(LINEAR, WAITS)
     mean, error = rare_violation(LINEAR, times)

@@ -92,6 +92,7 @@ def test_an_interaction_is_that_of_the_six_parts(name):
         assert found == expected
 
 
+@pytest.mark.long
 def test_a_function_gives_the_trials_of_a_utility_and_shares_its_program():
     mechanism = brownian()
     trial = mechanism.until(worst, at_least=-9.0, data=(TRUTH,), levels=ENDS)

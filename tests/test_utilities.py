@@ -31,6 +31,7 @@ def five(**changes):
     return nrjax.Interaction(**parts)
 
 
+@pytest.mark.long
 def test_each_step_is_judged_by_its_own_utility():
     path = nrjax.scan_path(KEY, five())
     np.testing.assert_allclose(path.utility, -np.abs(path.release - TARGETS), rtol=1e-6)

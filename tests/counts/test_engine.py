@@ -15,6 +15,7 @@ import nrjax
 from nrjax.counts import RelativeError
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from tests.counts.oracle import LEVELS, TRIALS, check_result, passages, same_step_p
+from tests.marks import long_except
 from tests.processes.laws import FAULTY, SOUND
 
 SMALLEST, LARGEST = 1e-3, 0.25
@@ -62,7 +63,7 @@ def p_values(case, kind=None):
     return np.array(p)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", long_except(CASES, "laplace, half", "discrete, large alpha"))
 def test_it_has_the_distribution_of_the_engine(case):
     assert len(p_values(case)) * min(p_values(case)) > SOUND
 

@@ -16,6 +16,7 @@ from nrjax.counts.unknown_keys import KeyNoise
 from nrjax.processes import Brownian
 from nrjax.processes._kernel import laplace
 from tests.counts.keys_oracle import Levels
+from tests.marks import long_except
 
 pytestmark = pytest.mark.numerical
 
@@ -133,7 +134,7 @@ def largest_error(kind, process, keys_per_user=1):
     return np.max(np.abs(seen - exact) / np.sqrt(exact * (1 - exact) / TRIALS))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", long_except(KINDS, "brownian"))
 def test_keys_are_shown_with_the_exact_probabilities(kind):
     process = mechanism(kind).process
     assert largest_error(kind, process) < 4

@@ -16,6 +16,7 @@ from nrjax.erm import expansion as expansions
 from nrjax.outcome import Status
 from nrjax.simulation import montecarlo
 from tests.erm.risks import WithoutBounds, cast, laplace_trial, logistic_risk
+from tests.marks import long_except
 
 pytestmark = pytest.mark.numerical
 
@@ -90,7 +91,7 @@ def violations(name, utility, hypotheses, dtype):
     return int(np.sum((low > found) | (found > high) | (low > exact) | (exact > high)))
 
 
-@each_problem
+@pytest.mark.parametrize("name", long_except(DATA, "one_direction", "long_tail"))
 def test_bounds_contain_the_evaluated_and_the_exact_utility(name, dtype):
     problem = problem_on(name)
     hypotheses = hypotheses_of(problem, dtype)

@@ -1,6 +1,7 @@
 """The conformance suite run over every guarantee, and planted faults that it must detect."""
 
 import dataclasses
+import itertools
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +14,27 @@ from tests.conformance.guarantees import GuaranteeCase
 pytestmark = pytest.mark.numerical
 
 
-@pytest.mark.parametrize("check", guarantees.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", guarantees.GUARANTEES, ids=lambda case: case.name)
+DEAR = (
+    ("one-sided", "three orders"),
+    (
+        guarantees.check_vmap_against_loop,
+        guarantees.check_inverse_is_safe,
+    ),
+)
+"""Guarantees whose programs take long to compile, and the checks that compile most."""
+
+
+@pytest.mark.parametrize(
+    ("case", "check"),
+    [
+        pytest.param(
+            *pair,
+            id=f"{pair[0].name}-{pair[1].__name__}",
+            marks=pytest.mark.long if pair[0].name in DEAR[0] and pair[1] in DEAR[1] else (),
+        )
+        for pair in itertools.product(guarantees.GUARANTEES, guarantees.CHECKS)
+    ],
+)
 def test_guarantee(case, check):
     check(case)
 

@@ -49,6 +49,7 @@ def summary(finished):
     return summary_of(finished)
 
 
+@pytest.mark.long
 def test_the_summary_has_moments_of_the_trials_in_the_store(summary, finished):
     assert list(finished) == NAMES
     for case, name, method in zip(summary["cases"], NAMES, ("brownian", "doubling"), strict=True):

@@ -23,6 +23,7 @@ PROCESS = nrjax.IndependentLaplace((2,))
 LEVELS = 30
 
 
+@pytest.mark.long
 def test_releases_are_independent_and_have_the_laplace_law():
     def law_p(process, width=1.0):
         noise = draw_paths(process, TIMES, TRIALS, seed=1)[0] / np.array(TIMES)[:, None]

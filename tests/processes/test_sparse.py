@@ -65,7 +65,8 @@ def test_joint_law_of_three_times(times):
     assert laws.path_p(path, times, laws.laplace) > SOUND
 
 
-@pytest.mark.parametrize("slots", [pytest.param(_sparse._SLOTS, marks=pytest.mark.long), 16])
+@pytest.mark.parametrize("slots", [_sparse._SLOTS, 16])
+@pytest.mark.long
 def test_a_step_has_the_law_of_the_kernel(monkeypatch, slots):
     """Steps take one pass, or many."""
     monkeypatch.setattr(_sparse, "_SLOTS", slots)

@@ -158,7 +158,7 @@ def test_outcomes_are_those_of_run_until(name, dtype):
 
 
 @pytest.mark.parametrize(
-    "name", long_except(("custom", "vector", "AboveThreshold"), "custom", "AboveThreshold")
+    "name", long_except(("custom", "vector", "AboveThreshold"), "AboveThreshold")
 )
 def test_devices_and_steps_between_checks_change_no_bit(name):
     trial = trial_of(name)

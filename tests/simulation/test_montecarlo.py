@@ -93,7 +93,7 @@ PARTS = {
     "logistic": logistic_parts,
     "ridge": ridge_parts,
 }
-KINDS = long_except(PARTS, "brownian", "logistic")  # the others take long to compile
+KINDS = long_except(PARTS, "logistic")  # the others take long to compile
 
 
 @functools.cache
@@ -129,6 +129,7 @@ def test_trials_are_those_of_run_until(name, dtype):
         chex.assert_trees_all_close(one, same, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.long
 def test_the_default_tile_gives_the_same_stops():
     trial, other = whole("logistic")
     default = nrjax.simulate(KEY, trial, trials=150)
@@ -294,6 +295,7 @@ def test_a_second_simulation_does_not_compile():
     assert _on_devices._cache_size() == before
 
 
+@pytest.mark.long
 def test_many_stops_at_the_first_level_are_a_warning():
     """No warning for few trials, for a single level, or if no trial stops."""
     early, message = montecarlo.FirstLevelWarning, "100% of 100 trials stopped at the first level"

@@ -19,6 +19,7 @@ from nrjax.stopping import (
     ReducedAboveThreshold,
     first_yes,
 )
+from tests.marks import long_except
 from tests.problems import scalar
 
 KEY = jax.random.key(5)
@@ -169,7 +170,7 @@ def test_simulate_scan_path_and_first_yes_agree():
     np.testing.assert_allclose(found.cost, many.test_epsilon, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", long_except(RULES, "reduced"))
 def test_the_total_is_that_of_releases_and_test(name):
     rule = RULES[name]
     for thresholds in (rule.threshold, np.full_like(rule.threshold, np.inf)):

@@ -88,6 +88,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 def test_the_stopping_step_has_the_exact_law_and_each_answer_is_charged():
     outcome = simulate()
     assert deviation(outcome) < DEVIATIONS

@@ -141,6 +141,7 @@ def test_a_worker_that_would_give_other_bits_is_refused(client, tmp_path, monkey
         run(tmp_path / "run", client)
 
 
+@pytest.mark.long
 def test_an_error_on_a_worker_is_raised_by_the_client(client, tmp_path, monkeypatch):
     monkeypatch.setattr(dask, "run_chunk", _failing)
     with pytest.raises(ZeroDivisionError):
