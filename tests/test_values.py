@@ -46,7 +46,8 @@ def filtered():
 
 def count_release():
     parts = counts.ExponentialMechanism(0.1), counts.RelativeError(0.1)
-    return counts.CountRelease([30, 7], *parts, nrjax.UnifiedFilter(1.0, 1e-6), smallest=1e-6)
+    budget = nrjax.UnifiedFilter(1.0, 1e-6, relation="add-remove")
+    return counts.CountRelease([30, 7], *parts, budget, smallest=1e-6)
 
 
 def key_threshold():

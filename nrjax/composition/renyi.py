@@ -17,6 +17,7 @@ from nrjax.composition import certificates, conversions, requests
 from nrjax.composition.conversions import ORDER, PROBABILITY
 from nrjax.composition.filters import BudgetFilter
 from nrjax.composition.requests import Request
+from nrjax.sensitivities import shared_relation
 
 
 def _brownian_time(filter: Any, left: Array, size: Array) -> Array:
@@ -133,7 +134,8 @@ class RenyiFilter(BudgetFilter):
         order, rounds = conversions.best_order(score)
         expected = f"larger: with delta = {delta} no order has a budget for {request}"
         check(rounds > 0, "epsilon", epsilon, expected)
-        return cls(order, epsilon, delta)
+        stated = shared_relation(**{f"request {i}": part for i, part in enumerate(singles)})
+        return cls(order, epsilon, delta, relation=stated or "replace")
 
     def _budget(self) -> float:
         return conversions.rdp_for(float(self.order), float(self.epsilon), float(self.delta))  # pyright: ignore

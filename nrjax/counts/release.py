@@ -21,6 +21,7 @@ from nrjax.counts.passages import DoublingPassage, RelativeError
 from nrjax.counts.selection import ExponentialMechanism
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.pytrees import Pytree, record, static
+from nrjax.sensitivities import split_relation
 
 _GAUSSIAN = (UnifiedFilter, GaussianFilter, RenyiFilter)
 _METHODS: dict[str, tuple[type[Any], tuple[type, ...]]] = {
@@ -96,8 +97,9 @@ class CountRelease(Pytree):
 
         >>> selection = nrjax.counts.ExponentialMechanism(0.1)
         >>> accuracy = nrjax.counts.RelativeError(0.1)
+        >>> budget = nrjax.UnifiedFilter(1.0, 1e-6, relation="add-remove")
         >>> trial = nrjax.counts.CountRelease(
-        ...     [900, 400, 7], selection, accuracy, nrjax.UnifiedFilter(1.0, 1e-6), smallest=1e-6)
+        ...     [900, 400, 7], selection, accuracy, budget, smallest=1e-6)
         >>> outcomes = jax.vmap(trial.run)(jax.random.split(jax.random.key(0), 100))
         >>> bool(jnp.all(outcomes.returned <= 3))
         True
@@ -135,6 +137,12 @@ class CountRelease(Pytree):
         expected = f"a {names} for method {self.method!r}"
         hint = "No other has a proof for it."
         check(isinstance(self.filter, valid), "filter", self.filter, expected, hint)
+        relation, needed = self.filter.relation, self.selection.request.relation
+        name, expected = "relation of the filter", f"{needed!r}, that of a monotone selection"
+        hint = "Or give the selection monotone=False, which costs twice as much."
+        check(needed in (None, relation), name, relation, expected, hint)
+        expected = "for one row, since a count is changed by at most 1"
+        check(split_relation(relation)[1] == 1, name, relation, expected)
         if isinstance(self.counts, (list, tuple)):
             object.__setattr__(self, "counts", np.asarray(self.counts, np.float64))
         check_counts(self.counts)

@@ -44,8 +44,13 @@ class ExponentialMechanism(Pytree):
 
     @property
     def request(self) -> BoundedRange:
-        """The request that a filter charges for one selection."""
-        return BoundedRange(self.epsilon if self.monotone else 2 * self.epsilon)
+        """The request that a filter charges for one selection.
+
+        Counts that all change in the same direction are those of users who are added or removed.
+        """
+        if self.monotone:
+            return BoundedRange(self.epsilon, relation="add-remove")
+        return BoundedRange(2 * self.epsilon)
 
     def scores(self, key: Array, counts: ArrayLike) -> Array:
         """Return `epsilon (count - largest)` plus standard Gumbel noise, shape (items,).

@@ -21,8 +21,10 @@ COUNTS = np.round(1000 * np.arange(1, 31) ** -0.75)
 ALPHA, SELECTION, SMALLEST, LEVELS, MARKS = 0.1, 0.1, 1e-4, 50, 10
 TRIALS = 2048
 EPSILON, DELTA, ORDER = 4.0, 1e-6, 8.0
-FILTER, GAUSSIAN = UnifiedFilter(EPSILON, DELTA), GaussianFilter(EPSILON, DELTA)
-RENYI = RenyiFilter(ORDER, EPSILON, DELTA)
+RELATION = {"relation": "add-remove"}
+FILTER = UnifiedFilter(EPSILON, DELTA, **RELATION)
+GAUSSIAN = GaussianFilter(EPSILON, DELTA, **RELATION)
+RENYI = RenyiFilter(ORDER, EPSILON, DELTA, **RELATION)
 LOG = math.log(1 / DELTA)
 COSTS = Costs(lambda u: u / 2, SELECTION**2 / 8, (math.sqrt(LOG + EPSILON) - math.sqrt(LOG)) ** 2)
 SELECTION_MU = -2 * stats.norm.ppf(1 / (1 + np.exp(SELECTION / 2)))
@@ -161,6 +163,14 @@ def test_other_pairs_are_accepted(filter, method):
     assert outcome.returned_by.shape == (10,)
 
 
+def test_groups_of_rows_are_refused():
+    parts = ExponentialMechanism(SELECTION, monotone=False), RelativeError(ALPHA)
+    of_one, of_two = (UnifiedFilter(1.0, 1e-6, relation=r) for r in ("replace", "replace, 2 rows"))
+    CountRelease(COUNTS, *parts, of_one, SMALLEST)
+    with pytest.raises(ValueError, match="relation of the filter must be for one row"):
+        CountRelease(COUNTS, *parts, of_two, SMALLEST)
+
+
 def test_a_trial_that_cannot_start_is_empty():
     for dear in ({"smallest": 50.0}, {"selection": ExponentialMechanism(50.0)}):
         outcome = run(release(FILTER, "brownian", **dear))
@@ -173,6 +183,7 @@ def test_a_trial_that_cannot_start_is_empty():
         ({"selection": 0.1}, "selection must be of type ExponentialMechanism"),
         ({"accuracy": 0.1}, "accuracy must be of type RelativeError"),
         ({"filter": 1.0}, "filter must be a UnifiedFilter or .* for method .brownian."),
+        ({"filter": UnifiedFilter(1.0, 1e-6)}, "relation of the filter must be 'add-remove'"),
         ({"method": "laplace"}, "filter must be a RenyiFilter for .*laplace"),
         ({"method": "laplace", "filter": GAUSSIAN}, "filter must be a RenyiFilter for"),
         ({"filter": ZCDPFilter(EPSILON, DELTA)}, "filter must be .* or RenyiFilter for .*brownian"),

@@ -65,7 +65,7 @@ def ridge(method):
 def release(method, filter):
     return counts.CountRelease(
         np.array([90.0, 40.0, 20.0]),
-        counts.ExponentialMechanism(0.1),
+        counts.ExponentialMechanism(0.1, monotone=False),
         counts.RelativeError(0.1),
         filter,
         1e-4,

@@ -5,7 +5,6 @@ reduced until the count seems accurate enough. It continues with the next count 
 a privacy filter is spent, and records how many counts it returned and how many are accurate.
 """
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -103,8 +102,7 @@ def _filter(
     # The order must not depend on the counts, so it is tuned for equal shares of all items.
     share = 2 * zcdp_for(*budget) / items
     first = selection.request, _first_round(method, share)
-    tuned = nrjax.RenyiFilter.tuned(chosen.epsilon, chosen.delta, first)
-    return dataclasses.replace(tuned, **relation)
+    return nrjax.RenyiFilter.tuned(chosen.epsilon, chosen.delta, first)
 
 
 def _case(
