@@ -150,8 +150,12 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
         target = noise, plan.error, plan.confidence
         # A little less, since times of levels are rounded.
         largest = 0.999 * mechanism.process.largest_time(jnp.result_type(float))
-        closed = question.fixed_time and question.fixed_time(*target)
-        closed = closed and min(closed, largest)
+
+        def time_for(error: float, noise: str = noise, largest: float = largest) -> float | None:
+            time = question.fixed_time and question.fixed_time(noise, error, plan.confidence)
+            return time and min(time, largest)
+
+        closed = time_for(plan.error)
         levels = _levels(mechanism, closed, largest)
         settled, grid = _on_grid(mechanism, levels)
         public = settled.until(**options, at_least=goal, levels=grid)
@@ -162,7 +166,9 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
         ):
             interaction = each.until(**options, at_least=goal, levels=times)
             yield listed(PUBLIC, interaction, name)
-        for name, each, test, times in _tests(question, mechanism, plan, levels):
+        # A private test accepts a release whose error is smaller by the margin.
+        strict = _levels(mechanism, time_for((1 - accuracy.MARGIN) * plan.error), largest)
+        for name, each, test, times in _tests(question, mechanism, plan, strict):
             interaction = each.until(**options, rule=test.rule, levels=times)
             yield listed(PRIVATE, interaction, name)
 

@@ -68,8 +68,9 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
         return float(np.sum(counts * np.log1p(-np.minimum(outside, 1 - 1e-16))))
 
     ends = np.log(np.min(tolerances)) + np.array([-12.0, 12.0]) * (2 if noise == "brownian" else 1)
-    low = max(ends[0], np.log(0.02)) if noise == "discrete laplace" else ends[0]
-    root: Any = brentq(lambda x: log_probability(x) - np.log(confidence), low, ends[1])
+    if noise == "discrete laplace":  # it is 0 within any tolerance, if its scale is small enough
+        ends = np.maximum(ends, [np.log(0.02), 5.0])
+    root: Any = brentq(lambda x: log_probability(x) - np.log(confidence), *ends)
     return float(np.exp(root))
 
 
