@@ -17,6 +17,7 @@ from nrjax.choice.closed_forms import (
     laplace_time_at_distance,
     time_within,
 )
+from nrjax.stopping import accuracy
 
 X = np.random.default_rng(0).uniform(0, 100, 1000)
 QUESTION = questions.mean(X, (0, 100))
@@ -46,6 +47,15 @@ def choice(request):
     choice = nrjax.choose(question, 0.5, 0.9, trials=512, progress=False)
     assert len(choice.table) == request.param
     return choice
+
+
+def test_levels_of_private_tests_go_where_releases_surely_pass_them():
+    """Such a release is nearer than the target by the margin, also if all errors are alike."""
+    question = questions.vector_mean(np.zeros((2, 100)), row_norm=1.0)
+    listed = candidates(question, Plan(100.0, 0.9, None))
+    last = np.asarray(listed["brownian-private"].interaction.schedule.times)[-1]
+    nearer = (1 - accuracy.MARGIN) * 100.0
+    assert last < 0.5 * gaussian_time_at_distance(nearer, 100, 0.9)
 
 
 @pytest.mark.parametrize("prior", [None, (0.1, 1.0)])
