@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nrjax._validation import check, check_positive, concrete_or_none
+from nrjax._validation import check, check_integer, check_positive, concrete_or_none
 from nrjax.guarantees import HockeyStickBoundary, MinimaxBoundary
 from nrjax.schedules import Grid
 from nrjax.stopping import accuracy
@@ -40,6 +40,10 @@ def resolve(levels: Any, guarantee: Guarantee | None, process: NoiseProcess, dty
         check(ok, "levels", levels, "(low, high, count), or a schedule such as nrjax.Grid(times)")
         for number in levels:
             check_positive("each of the levels' low, high and count", number)
+        low, high, count = map(concrete_or_none, levels)
+        check_integer("count of the levels", levels[2], 1)
+        rising = low is None or high is None or low < high or (count == 1 and low == high)
+        check(rising, "levels", levels, "(low, high, count) with low < high")
         return tuple(levels)
     return _default(guarantee, process, dtype)
 

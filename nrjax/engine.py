@@ -148,15 +148,20 @@ def _where(condition: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
 
 
+def next_time(trial: Interaction, state: TrialState) -> tuple[Any, Array, Array]:
+    """Return the schedule's next state and time, and whether there is no further release."""
+    schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
+    done |= state.step + 1 >= jnp.minimum(trial.steps, trial.schedule.max_steps)
+    return schedule, jnp.asarray(time, state.time.dtype), done
+
+
 @cached_trace
 def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
     """Apply the stopping rule to the last release, and get the next time from the schedule."""
     query = step_key(state.query, state.step)
     epsilon = release_epsilon(trial, state.process, state.time)
     rule, stop = trial.rule.step(query, state.rule, epsilon, utility)
-    schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
-    time = jnp.asarray(time, state.time.dtype)
-    done = done | (state.step + 1 >= jnp.minimum(trial.steps, trial.schedule.max_steps))
+    schedule, time, done = next_time(trial, state)
     status = jnp.where(done, Status.EXHAUSTED, time_status(time, state.time))
     status = jnp.where(stop, Status.STOPPED, status)
     failure = jnp.asarray(trial.rule.status(rule), jnp.int32)

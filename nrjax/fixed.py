@@ -75,6 +75,7 @@ class FixedRelease:
         """The mechanism with the guarantee of one release, and the grid of its time."""
         mechanism, epsilon = self.mechanism, float(self.epsilon)
         guarantee: Any = mechanism.guarantee
+        check(guarantee is not None, "guarantee", None, "given in the mechanism")
         if mechanism.process.noise != "gaussian":
             return mechanism, Grid.explicit(np.reshape(guarantee.time(epsilon), 1))
         sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)

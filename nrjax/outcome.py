@@ -46,7 +46,7 @@ class Status(enum.IntEnum):
     NAN_UTILITY = 3, "The utility of the last release was NaN."
     NO_TIME = 4, "The next time is infinite: no finite time costs as little as required."
     OVERFLOW = 5, "The noise left its buffer or range, so its distribution is no longer exact."
-    INVALID_TIME = 6, "The next time is not in (0, current time], or out of the process's range."
+    INVALID_TIME = 6, "The next time rose or is out of range, or a private test has no valid noise."
     INVALID_COST = 7, "A stated cost is negative, NaN, or below the cost of an earlier release."
     INVALID_BOUNDS = 8, "The lower bound of a utility was above its upper bound."
 

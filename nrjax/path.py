@@ -20,7 +20,7 @@ from nrjax.engine import (
     check_arguments,
     finish,
     judge,
-    release_of,
+    next_time,
     start,
     time_status,
 )
@@ -82,8 +82,7 @@ def path_step(
     outcome = finish(trial, judged._replace(status=status))
     # The status as if the release were not accepted, which shows whether the schedule continues.
     unstopped = time_status(judged.next_time, judged.time)
-    done = trial.schedule.next(state.schedule, release_of(trial, state.process))[2]
-    unstopped = jnp.where(done, Status.EXHAUSTED, unstopped).astype(jnp.int32)
+    unstopped = jnp.where(next_time(trial, state)[2], Status.EXHAUSTED, unstopped).astype(jnp.int32)
     following = judged._replace(status=jnp.where(stopped, unstopped, judged.status))
     ended |= stopped & (unstopped != Status.RUNNING)
     row = Path(**{name: getattr(outcome, name) for name in Path._fields})

@@ -125,6 +125,10 @@ class Releases(Pytree):
             if (listed := concrete_or_none(looks)) is not None:
                 expected = f"among the {listed.size} looks of the guarantee"
                 check(np.any(listed.astype(dtype) == number), "time", time, expected)
+            if self.guarantee is not None:  # a release is not shown before its cost is known
+                cost = concrete_or_none(self.guarantee.epsilon(jnp.asarray(number)))
+                expected = "a time at which the guarantee states an epsilon"
+                check(cost is None or np.all(np.isfinite(cost)), "time", time, expected)
         if number is not None and times is not None and count is not None:
             used = np.any(times[: int(count)] == number)
             expected = f"one of the {self.capacity} times used so far: the capacity is exceeded"
@@ -156,6 +160,8 @@ def _at(releases: Releases, key: Array, time: Array) -> tuple[Releases, Array]:
     valid = (time >= tiny) & (time < jnp.inf)
     if releases.guarantee is not None and releases.guarantee.fixed_times is not None:
         valid &= jnp.any(jnp.asarray(releases.guarantee.fixed_times).astype(time.dtype) == time)
+    if releases.guarantee is not None:
+        valid &= jnp.isfinite(releases.guarantee.epsilon(time))
     used = times < jnp.inf
     below = jnp.where(used & (times <= time), times, 0)
     above = jnp.where(used & (times > time), times, jnp.inf)

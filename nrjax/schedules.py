@@ -49,7 +49,7 @@ class Grid(Schedule):
                 check(False, "times", self.times, expected)
         check_numbers("times", self.times, lambda n: n.ndim == 1 and n.size > 0, expected)
         check_positive("times", self.times)
-        check_numbers("times", self.times, lambda n: np.diff(n) <= 0, "falling")
+        check_numbers("times", self.times, lambda n: np.diff(n.astype(float)) <= 0, "falling")
 
     @classmethod
     def explicit(cls, times: ArrayLike) -> Grid:

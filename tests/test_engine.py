@@ -99,6 +99,16 @@ class Falling(nrjax.Guarantee):
         return 1 - 16 * float(jnp.finfo(time.dtype).eps) * (100 - time)
 
 
+def test_a_traced_number_of_steps_ends_a_path_of_accepted_releases():
+    def steps(number):
+        trial = interaction(np.geomspace(100, 1, 6), threshold=-1e9, max_steps=number)
+        return nrjax.scan_path(KEY, trial).time
+
+    times = np.asarray(jax.jit(steps)(3))
+    assert np.unique(times).size == 3
+    np.testing.assert_array_equal(times[3:], times[2])
+
+
 def test_the_largest_cost_is_charged():
     changes = {"times": np.arange(100.0, 0.0, -1.0), "threshold": 1.0, "guarantee": Falling()}
     outcome = run(**changes, max_steps=2)

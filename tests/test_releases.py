@@ -142,6 +142,22 @@ def test_a_time_out_of_range_shows_nothing(process):
 
 
 @pytest.mark.long
+def test_a_release_without_a_cost_is_not_shown():
+    """The guarantee states no epsilon below its last time, or before it has its levels."""
+    boundary = nrjax.HockeyStickBoundary.design(np.geomspace(1000, 10, 5), np.ones(5), 1.0, 1e-6)
+    releases = nrjax.Releases.of(3.0, nrjax.Brownian(()), boundary)
+    with pytest.raises(ValueError, match="time must be a time at which the guarantee states"):
+        releases.at(jax.random.key(0), 5.0)
+    after, release = jax.jit(nrjax.Releases.at)(releases, jax.random.key(0), 5.0)
+    assert np.isnan(release)
+    assert after.epsilon() == 0
+    after, release = after.at(jax.random.key(0), 20.0)
+    assert np.isfinite(release)
+    assert after.epsilon() > 0
+    # Negative control: the same call within the times shows a release.
+    assert np.isfinite(jax.jit(nrjax.Releases.at)(releases, jax.random.key(0), 20.0)[1])
+
+
 def test_a_guarantee_for_looks_releases_only_at_its_looks():
     line = nrjax.LinearBoundary.tight_at_time(3.3, 1.0, 1e-6)
     looks = nrjax.GridBoundary.of(line, [9.1, 3.3, 1.1])

@@ -49,7 +49,7 @@ def interval(values: np.ndarray, most: float, alpha: float) -> tuple[float, floa
     Each end fails with probability alpha.
     """
     enough, mean = -math.log(alpha), float(np.mean(values))
-    lower, _ = _switch(lambda m: log_wealth(values, m) >= enough, mean / 8, mean)
+    lower, _ = _switch(lambda m: log_wealth(values, m) >= enough, mean * 1e-12, mean)
     rest = max(mean, most * 1e-9)
     _, upper = _switch(lambda m: log_wealth_below(values, m, most) < enough, rest, most)
     return lower, min(upper, 1.0)

@@ -74,7 +74,8 @@ def choose(
             tuned. They must not come from the private data.
         level: probability with which all statements of the race hold together.
         indifference: relative difference of epsilons that does not matter.
-        trials: largest number of trials per candidate, at least 256; 16,384 by default.
+        trials: largest number of trials per candidate, at least 256; 16,384 by default. A release
+            fixed in advance always has 1,024.
         seed: seed of all randomness, from 0 to 2^32 - 1.
         folder: folder for trials, as `nrjax.Study.run` writes it. A second call reads or extends
             it. In a folder all candidates have as many trials as the longest race.
@@ -187,8 +188,9 @@ class _Runs:
     def reachable(self, confidence: float) -> str:
         """Return a sentence on the smallest error that a candidate reaches at its last level."""
         errors = {
-            name: float(np.quantile(self.listed[name].best - arrays["utility"], confidence))
+            name: float(np.quantile(np.where(np.isnan(error), np.inf, error), confidence))
             for name, arrays in self._first.items()
+            for error in [self.listed[name].best - arrays["utility"]]
         }
         name = min(errors, key=errors.__getitem__)
         most = float(np.max(self._first[name]["epsilon"]))

@@ -73,8 +73,8 @@ class Choice:
         missed: names of the candidates that miss the target, which are not ranked.
         table: a `Row` for each candidate.
         advice: the result in two sentences.
-        results: trials of all candidates, an `nrjax.Results` if there is a folder, else an
-            `nrjax.Outcomes`.
+        results: trials of all candidates: an `nrjax.Results` if there is a folder, else an
+            `nrjax.Outcomes` with the first 256 of each.
         relation: relation of the neighbours of every epsilon (`nrjax.Sensitivity`), or None.
     """
 

@@ -22,7 +22,7 @@ from nrjax.guarantees import (
 from nrjax.guarantees._priors import Objective
 from nrjax.guarantees._stopping import exact_place
 
-_BEYOND, _COUNT = 3.0, 20
+_BEYOND, _COUNT = 3.0, 21
 """Default levels: their number, and how far they reach beyond the likely ones, as a factor."""
 
 _NOTIONS = (
@@ -56,7 +56,7 @@ class Design:
     levels: Annotated[tuple[float, float, int] | None, tyro.conf.arg(metavar="LOW HIGH COUNT")] = (
         None
     )
-    """All levels, at most 200 in equal ratios. By default, 20 levels from a third
+    """All levels, at most 200 in equal ratios. By default, 21 levels from a third
     of the first likely level to three times the second."""
     delta: float = 1e-6
     """Bound on the hockey-stick divergence at epsilon."""
@@ -81,7 +81,8 @@ class Design:
         designed = self._design(times, weights)
         self._show_curve(designed, levels)
         self._show_others(designed, levels, weights)
-        self._show_prices(designed, levels, (times >= least) & (times <= most))
+        near = 1 + 1e-6  # as in `log_uniform`
+        self._show_prices(designed, levels, (times * near >= least) & (times <= most * near))
         printing.console().print(self._call(span), soft_wrap=True, highlight=False)
 
     def _times(self, levels: Iterable[float]) -> np.ndarray:
@@ -171,6 +172,9 @@ class Design:
         rest = "" if self.objective == "log" else f", {self.objective!r}"
         rest += "" if self.prior_from == "public" else f", prior_from={self.prior_from!r}"
         return f"""The same boundary in Python, whose schedule is nrjax.Grid(boundary.times):
+
+import numpy as np
+import nrjax
 
 single = nrjax.HockeyStickBoundary.single
 levels = np.geomspace({low!r}, {high!r}, {count})

@@ -65,7 +65,7 @@ class _CountError(Utility):
     def threshold(self, target: float) -> float:
         """Return the stopping rule's threshold for an error of at most `target`."""
         check(math.isfinite(target) and target >= 0, "target", target, "finite and not negative")
-        groups = np.size(self.counts)
+        groups = np.shape(self.counts)[-1]
         # Halfway between the largest sufficient error and the next, so that rounding is harmless.
         return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
 

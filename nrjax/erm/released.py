@@ -130,7 +130,12 @@ class Released(NamedTuple, Generic[U]):
         expected = "a nrjax.Sensitivity, which has a norm"
         check(norm is not None, "sensitivity", self.sensitivity, expected, hint)
         if norm == "l1":
-            for name, value in {"delta": delta, "tight_at_epsilon": tight_at_epsilon}.items():
+            given = {
+                "delta": delta,
+                "tight_at_epsilon": tight_at_epsilon,
+                "boundary": None if boundary == "minimax" else boundary,
+            }
+            for name, value in given.items():
                 hint = "The guarantee is pure: leave the argument away."
                 check(value is None, name, value, "None for Laplace noise", hint)
             made = laplace(self.value, self.sensitivity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -38,14 +38,17 @@ def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) 
     return (1 - rest) * likely / likely.sum() + rest / times.size
 
 
-def checked_prior(times: Any, weights: Any, origin: str) -> tuple[np.ndarray, np.ndarray]:
+def checked_prior(
+    times: Any, weights: Any, objective: str, origin: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the times of a prior and their weights with sum 1, in float64.
 
     Raises:
         ValueError: times or weights are traced, not positive or not vectors of one shape, or the
-            prior comes from private data without payment.
+            prior comes from private data without payment. Or the objective is unknown.
     """
     hint = "A prior from private data must be released by a mechanism that is paid for."
+    check(objective in get_args(Objective), "objective", objective, "'log' or 'mean'")
     check(origin in ("public", "paid"), "prior_from", origin, "'public' or 'paid'", hint)
     for name, values in (("times", times), ("weights", weights)):
         values = np.asarray(values, float) if isinstance(values, (list, tuple)) else values

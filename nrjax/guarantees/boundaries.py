@@ -119,7 +119,7 @@ class Boundary(SafeGuarantee):
         """
         from scipy.optimize import minimize_scalar  # slow to import
 
-        times, prior = checked_prior(times, weights, prior_from)
+        times, prior = checked_prior(times, weights, objective, prior_from)
         log_times, argument = np.log(times), jnp.asarray(times)
 
         def tight(log_time: float) -> Self:

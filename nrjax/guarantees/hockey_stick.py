@@ -116,7 +116,7 @@ class HockeyStickBoundary(SafeGuarantee):
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        times, prior = checked_prior(times, weights, prior_from)
+        times, prior = checked_prior(times, weights, objective, prior_from)
         times, delta = falling_times(times, _MOST_TIMES), certified_number("delta", delta)
         check_delta(delta, times.size, _MOST_DELTA)
         clock = _clock(certified_number("sensitivity", sensitivity), times)

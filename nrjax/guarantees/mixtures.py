@@ -99,7 +99,7 @@ class RenyiMixture(SafeGuarantee):
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        times, prior = checked_prior(times, weights, prior_from)
+        times, prior = checked_prior(times, weights, objective, prior_from)
         if orders is None:
             middle = float(np.exp(prior @ np.log(times)))
             best = float(RenyiBoundary.tight_at_time(middle, float(sensitivity), delta).order)  # pyright: ignore[reportArgumentType]

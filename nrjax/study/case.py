@@ -111,7 +111,8 @@ class Curve:
     never stops.
 
     Attributes:
-        interaction: interaction to run; its stopping rule is ignored.
+        interaction: interaction to run, on all levels of its schedule. Trials continue after the
+            rule accepts a release, and `epsilon` includes the cost of the rule.
         quantities: quantities to keep at each level, by name. With `keep="summary"` only moments
             of a quantity are kept, unless the quantity sets `bins`.
         along: coordinates by name, one number per level, such as the epsilon of each level.
@@ -141,6 +142,10 @@ class Curve:
     def __post_init__(self):
         is_interaction = isinstance(self.interaction, Interaction)
         check(is_interaction, "interaction", self.interaction, "an nrjax.Interaction")
+        levels, steps = self.interaction.schedule.max_steps, self.interaction.max_steps
+        whole = steps is None or steps >= levels
+        hint = "Give the interaction a shorter schedule."
+        check(whole, "max_steps", steps, f"at least {levels}, the levels of the schedule", hint)
         check_mapping("quantities", self.quantities, "nrjax.Quantity")
         for name, quantity in self.quantities.items():
             check_name("quantity", name, RESERVED)

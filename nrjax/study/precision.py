@@ -83,7 +83,8 @@ def check_until_se(cases: Mapping[str, Case], settings: Any) -> None:
 def first_interim(settings: Any) -> int:
     """Return the smallest interim count of trials that is at least `settings.trials`."""
     last = INTERIM_COUNTS[-1]
-    return next(count for count in INTERIM_COUNTS if count >= min(settings.trials, last))
+    check(settings.trials <= last, "trials", settings.trials, f"at most {last} with until_se")
+    return next(count for count in INTERIM_COUNTS if count >= settings.trials)
 
 
 def most_trials(settings: Any) -> int:

@@ -182,8 +182,10 @@ class Study:
                 passes = self._resume(store, stored, options)
                 missing = None if options == stored else options.trials
             else:
+                shared = shared_options(self.settings)
+                same = seed is None or shared.get("seed", seed) == seed
+                check(same, "seed", seed, f"{shared.get('seed')}, that of the settings")
                 with new_folder(out, overwrite=overwrite):
-                    shared = shared_options(self.settings)
                     options = RunOptions(**shared | fixed | variable).resolved()
                     passes = self._passes(options)
                     store = self._create(out, options, passes, overwrite)

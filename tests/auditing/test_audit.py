@@ -36,6 +36,13 @@ def runs(table):
     return [*quick, *(pytest.param(name, LONG, marks=long) for name in table)]
 
 
+def test_a_violation_has_a_lower_bound_above_what_is_stated():
+    values = np.zeros(1024)
+    values[:3] = 1.0
+    assert betting.log_wealth(values, 1e-6) > -math.log(0.01)
+    assert betting.interval(values, 1.0, 0.01)[0] > 1e-6
+
+
 def verdicts(case, seeds):
     *arguments, options = case()
     return [nrjax.audit(*arguments, seed=seed, **options).verdict for seed in range(seeds)]

@@ -38,6 +38,8 @@ def test_a_mechanism_has_process_and_guarantee_for_its_noise(kind):
         assert parts.guarantee == expected
     released = problem_of(kind).released("laplace")
     assert released.mechanism().process == nrjax.Laplace(released.value.shape)
+    with pytest.raises(ValueError, match="boundary must be None for Laplace noise"):
+        released.mechanism(boundary=nrjax.LinearBoundary)
     process = nrjax.IndependentLaplace(released.value.shape)
     parts = released.mechanism(process)
     assert parts.process is process

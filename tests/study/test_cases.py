@@ -225,6 +225,11 @@ def test_a_wrong_case_is_refused_before_the_run(tmp_path, given, message):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_curve_has_all_levels_of_its_schedule():
+    with pytest.raises(ValueError, match=r"max_steps must be at least \d+, the levels of the sch"):
+        nrjax.Curve(cheap.interaction(max_steps=2), {"utility": nrjax.Quantity()})
+
+
 def test_a_quantity_that_cannot_be_summarised_is_refused(tmp_path):
     """It is kept with its axes if trials are kept."""
     given = {"trial": cheap.Walk(np.float32(0)), "quantities": {"it": pairs}}
