@@ -183,7 +183,7 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
 
         time = closed or _oracle_time(once, grid, plan.confidence)
         for notion in () if time is None else _notions(mechanism):
-            interaction = once(time, notion)
+            interaction = once(cast(float, time), notion)
             name = ("once", notion) if notion == "hockey-stick" else ("once",)
             yield listed(FIXED if closed else ORACLE, interaction, *name)
         bound = question.bound_time and question.bound_time(*target)
