@@ -51,11 +51,11 @@ def audit(
     at the first loss above epsilon. For this pair no stopping rule is worse, so the interaction's
     own rule and utility are left out. Values are moved towards large losses and weighted back
     (`nrjax.auditing.tilted`). The audit also tests whether the releases have the distribution
-    that the realised loss assumes. That test finds gross faults only: noise of 0.8 times the stated
-    scale in 3,000 trials, while noise of 0.9 times takes 10,000 to 30,000, before which the audit
-    may end with "holds". The verdicts hold at any time (betting; Waudby-Smith and Ramdas
-    2024). Under a hockey-stick delta, trials stop at a loss that other trials choose. That rule
-    need not be the worst, so "holds" then means this rule.
+    that the realised loss assumes. That test finds gross faults only: Gaussian noise of 0.95 times
+    the stated scale in 16,384 trials, which "holds" takes at least, and Laplace noise of 0.8 times
+    the scale at an epsilon of 1, but not at 0.1. The verdicts hold at any time (betting;
+    Waudby-Smith and Ramdas 2024). Under a hockey-stick delta, trials stop at a loss that other
+    trials choose. That rule need not be the worst, so "holds" then means this rule.
 
     Otherwise, or if `neighbour` is an interaction with other parts or a private rule, an event of
     transcripts is chosen on one half of the trials and counted on the other half (Clopper and

@@ -222,14 +222,16 @@ class Fresh(nrjax.Brownian):
 
 
 class Quiet(nrjax.Brownian):
-    """Gaussian noise of 0.8 times the stated variance."""
+    """Gaussian noise of a multiple of the stated variance."""
+
+    variance: float = nrjax.static(default=0.8)
 
     def init(self, key, time):
         state = super().init(key, time)
-        return state._replace(value=np.sqrt(0.8) * state.value)
+        return state._replace(value=self.variance**0.5 * state.value)
 
     def move(self, draw, state, time):
-        return super().move(np.sqrt(0.8) * draw, state, time)
+        return super().move(self.variance**0.5 * draw, state, time)
 
 
 class Clipped(nrjax.Brownian):
