@@ -159,7 +159,7 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: counts.KeyCounts(np.ones(3), np.ones(())),
     count_release,
     lambda: counts.CountOutcome(*[np.ones(3)] * len(counts.CountOutcome._fields)),
-    lambda: nrjax.PoissonSelection(smooth, [0.5, 1.0], 2.0, data=(np.ones(3),)),
+    lambda: nrjax.PoissonSelection(smooth, [0.5, 1.0], 2.0, others=1.0),
     lambda: private_selection.RepeatedSelection(smooth, 0.5, 0.1),
     lambda: private_selection.Candidate(jnp.float32(0.5), np.ones(3)),
     lambda: private_selection.Selected(*[np.ones(3)] * 4),

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_numbers, check_positive
 from nrjax.guarantees._rounding import round_up
+from nrjax.keys import abstract_key
 from nrjax.private_selection.costs import advantage, repetition
 from nrjax.private_selection.loop import Plan, Selection
 from nrjax.pytrees import static
@@ -63,8 +64,8 @@ class PoissonSelection(Selection):
         threshold: least score of a success, public, scalar.
         data: further arguments of `base`, a tuple of pytrees of arrays.
         others: largest loss of a run that is not a success, shape (stages,) or scalar; infinite if
-            there is no bound. None means `epsilons`, which is too small if a run may cost more than
-            its cap.
+            there is no bound. None means `epsilons`. It must be given if the base reports its own
+            epsilon, since a run may then cost more than its cap.
         delta: probability with which the loss of one run may exceed its epsilon, scalar.
             `total_delta` is that of the selection.
         publish: "first" or "best" success of a stage (static). Of equal scores the first is best.
@@ -96,6 +97,11 @@ class PoissonSelection(Selection):
         check(len(stages) == 1 and stages[0] > 0, "epsilons", self.epsilons, "a non-empty vector")
         check_numbers("threshold", self.threshold, lambda n: ~np.isnan(n), "a number")
         check_numbers("delta", self.delta, lambda n: (n >= 0) & (n < 1), "0 or more and below 1")
+        if self.others is None:
+            made = jax.eval_shape(self.base, abstract_key(), self._numbers()[0][0], *self.data)
+            expected = "given for a base that reports its own epsilon, since a run may cost more"
+            hint = "Pass the largest epsilon of a run, or np.inf if there is no bound."
+            check(getattr(made, "epsilon", None) is None, "others", None, expected, hint)
 
     @property
     def total_delta(self) -> Array:

@@ -11,6 +11,7 @@ import pytest
 import nrjax
 from nrjax.composition.conversions import epsilon_of_rdp
 from nrjax.private_selection import (
+    Candidate,
     RepeatedSelection,
     negative_binomial_cost,
     repeated_divergence,
@@ -18,6 +19,12 @@ from nrjax.private_selection import (
 from tests.private_selection import oracle
 
 MODES = ("first", "best")
+
+
+def base(key, epsilon):
+    return Candidate(epsilon, 0)
+
+
 EPS = float(jnp.finfo(jnp.result_type(float)).eps)
 
 
@@ -25,7 +32,7 @@ EPS = float(jnp.finfo(jnp.result_type(float)).eps)
 @partial(jax.vmap, in_axes=(None, 0, 0, 0, 0))
 def costs(mode, caps, means, others, epsilon):
     """Return the costs of a success at the last stage and of nothing."""
-    chosen = nrjax.PoissonSelection(min, caps, means, others=others, publish=mode)
+    chosen = nrjax.PoissonSelection(base, caps, means, others=others, publish=mode)
     return chosen.cost(caps.size, epsilon), chosen.cost(0)
 
 
@@ -133,13 +140,13 @@ def test_costs_cover_the_runs_that_a_clock_of_float32_makes(mean):
     start = float(jnp.mean(gaps < jnp.float32(mean), dtype=jnp.float32))  # P(one run or more)
     runs = -math.log1p(-start)
     small = jnp.asarray([mean], jnp.float32)
-    chosen = nrjax.PoissonSelection(min, jnp.asarray([30.0], jnp.float32), small)
+    chosen = nrjax.PoissonSelection(base, jnp.asarray([30.0], jnp.float32), small)
     assert float(chosen.cost(0)) >= runs > mean * (1 + 3e-6)
 
 
 def test_runs_that_may_exceed_their_epsilon():
     """T is that of (epsilon, delta)-DP, delta + (1 - delta) tanh(epsilon/2)."""
-    chosen = nrjax.PoissonSelection(min, [1.0, 2.0], 3.0, delta=1e-3)
+    chosen = nrjax.PoissonSelection(base, [1.0, 2.0], 3.0, delta=1e-3)
     first, second = (1e-3 + 0.999 * math.tanh(epsilon / 2) for epsilon in (1.0, 2.0))
     expected = [3 * (first + second), 1 + 1.5 * first, 2 + 3 * first + 1.5 * second]
     np.testing.assert_allclose(chosen.cost(np.arange(3)), expected, rtol=1e-5)
@@ -148,7 +155,7 @@ def test_runs_that_may_exceed_their_epsilon():
 
 def test_traced_fields_out_of_range_have_no_cost():
     """A negative mean would pay for later stages."""
-    cost = jax.jit(lambda *fields: nrjax.PoissonSelection(min, *fields).cost(2))
+    cost = jax.jit(lambda *fields: nrjax.PoissonSelection(base, *fields).cost(2))
     caps, means = np.array([1.0, 0.1]), np.array([2.0, 7.0])
     assert np.isfinite(cost(caps, means))
     assert np.isnan(cost(caps, means * [-1, 1]))
@@ -184,10 +191,10 @@ It is `2 epsilon`, the same for the stop probabilities 0, 0.05 and 0.5."""
 @pytest.mark.parametrize(("method", "shape"), [("first", 0), ("logarithmic", 0), ("geometric", 1)])
 def test_fixed_costs_are_those_of_opendp_and_of_the_papers(method, shape):
     for epsilon, expected in OPENDP.items():
-        cost = float(RepeatedSelection(min, epsilon, 0.1, method=method).cost(1))
+        cost = float(RepeatedSelection(base, epsilon, 0.1, method=method).cost(1))
         exact = expected * (2 + shape) / 2
         assert exact <= cost <= exact * (1 + 1e-6)
         assert negative_binomial_cost(epsilon, shape) == pytest.approx(exact)
-    stages = RepeatedSelection(min, np.array(list(OPENDP)), 0.1, method=method)
+    stages = RepeatedSelection(base, np.array(list(OPENDP)), 0.1, method=method)
     total = np.cumsum(list(OPENDP)) * (2 + shape)
     np.testing.assert_allclose(stages.cost(np.arange(7)), total[np.arange(7) - 1], rtol=1e-5)

@@ -1,5 +1,7 @@
 """Simulated private selections have the exact distribution of what they publish."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,10 @@ COSTS = np.array([0.3, 0.2, 0.9, 0.1])
 CAPS, MEANS, STOP = (0.5, 1.0), (0.7, 1.9), 0.2
 
 
+def base(key, epsilon):
+    return Candidate(epsilon, 0)
+
+
 def draw(key, epsilon, laws, costs):
     """Draw an outcome by the law of the first stage below epsilon 1, else by that of the second."""
     number = jax.random.choice(key, 4, p=jnp.where(epsilon < 1, laws[0], laws[1]))
@@ -30,7 +36,8 @@ def simulate(trial):
 
 def staged(publish="first", threshold=1.0, costs=COSTS):
     data = jax.tree.map(jnp.asarray, (LAWS, costs))
-    return nrjax.PoissonSelection(draw, CAPS, MEANS, threshold, data, publish=publish)
+    others = None if costs is None else COSTS.max()
+    return nrjax.PoissonSelection(draw, CAPS, MEANS, threshold, data, others, publish=publish)
 
 
 def expected(publish, weights):
@@ -125,7 +132,19 @@ def test_numbers_of_runs_are_poisson():
 )
 def test_wrong_arguments_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        nrjax.PoissonSelection(**{"base": draw, "epsilons": [0.5, 1.0], "means": 1.0, **changes})
+        nrjax.PoissonSelection(**{"base": base, "epsilons": [0.5, 1.0], "means": 1.0, **changes})
+
+
+def test_a_base_that_reports_its_epsilon_needs_the_largest_epsilon_of_a_run():
+    """A failing run above its cap makes another stage likelier by more than the cap says."""
+    data = jnp.asarray(LAWS), jnp.asarray(COSTS)
+    with pytest.raises(ValueError, match="others must be given for a base that reports"):
+        nrjax.PoissonSelection(draw, CAPS, MEANS, 1.0, data)
+    stages = [oracle.worst(MEANS[0], CAPS[0], COSTS.max(), best=False)] * 2
+    exact, _ = oracle.losses(stages, best=False)
+    each = nrjax.PoissonSelection(base, [CAPS[0]] * 2, MEANS[0], others=COSTS.max())
+    assert float(each.cost(0)) >= exact
+    assert float(dataclasses.replace(each, others=None).cost(0)) < 0.9 * exact  # the old default
 
 
 def test_stages_and_epsilons_that_do_not_exist_are_refused():

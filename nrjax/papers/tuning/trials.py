@@ -157,7 +157,9 @@ class Tuning(Pytree):
         elif method == "liu_talwar":
             made = RepeatedSelection(scored_model, stages, self.stop, -level, table)
         elif method == "poisson_reduction":
-            made = PoissonSelection(reduced_model, stages, self.runs, -level, (*table, level))
+            made = PoissonSelection(
+                reduced_model, stages, self.runs, -level, (*table, level), others=stages
+            )
         else:
             made = PoissonSelection(scored_model, stages, self.runs, -level, table, publish=publish)
         public, runs = made.simulate(key)
