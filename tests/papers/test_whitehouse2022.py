@@ -12,7 +12,7 @@ from nrjax import GridBoundary, LinearBoundary
 from nrjax.outcome import Status
 from nrjax.papers import whitehouse2022
 from nrjax.papers.whitehouse2022.figures import boundaries
-from nrjax.papers.whitehouse2022.report import exponential_tests, sentence
+from nrjax.papers.whitehouse2022.report import exponential_tests, public_optimum, sentence
 from nrjax.stopping import accuracy
 from nrjax.study.figures import standard
 from nrjax.study.plotting import STYLES
@@ -108,6 +108,8 @@ def test_a_confidence_sets_private_tests_up(data_file):
     wrong = accuracy.acceptance_probability(gap, costs, sensitivity)
     assert 0.05 < float(wrong.sum()) <= 0.1
     assert 1 < reduced.trial.steps < LEVELS
+    assert "non-private optimum" in public_optimum({"confidence": 0.9})[0]
+    assert not public_optimum({"confidence": None})
 
 
 def test_every_mechanism_and_test_is_a_case(ridge):

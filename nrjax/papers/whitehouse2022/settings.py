@@ -59,8 +59,9 @@ class Settings:
     confidence: float | None = None
     """Least probability with which a private test accepts no model above the target loss, such as
     0.9: thresholds are raised, and levels with too much noise are left out. The test
-    above_threshold gets the epsilon that it needs. By default the paper's settings, with which most
-    models can miss the target."""
+    above_threshold gets the epsilon that it needs. Thresholds depend on the loss of the non-private
+    optimum, which epsilon does not cover. By default the paper's settings, with which most models
+    can miss the target."""
     utility_sensitivity: Literal["loss", "excess_risk"] = "loss"
     """Sensitivity for the private tests: `loss`, the loss's sensitivity on the ball of hypotheses,
     or `excess_risk`, twice as large, as if the optimum's loss were subtracted."""
