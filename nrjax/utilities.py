@@ -12,6 +12,7 @@ from jax import Array
 
 from nrjax._validation import as_table, check, check_positive, concrete_or_none
 from nrjax.pytrees import static
+from nrjax.sensitivities import relation_of
 from nrjax.types import Utility
 
 U = TypeVar("U", bound=Utility)
@@ -154,6 +155,11 @@ class UtilitySequence(Utility, Generic[U]):
             expected = f"at least {largest:.6g}, which one of the utilities states"
             check(number >= largest, "sensitivity", sensitivity, expected)
         return cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *utilities), sensitivity)
+
+    @property
+    def relation(self) -> str | None:
+        """The relation of neighbours that the utilities state, or None."""
+        return relation_of(self.utilities)
 
     @property
     def max_steps(self) -> int:

@@ -16,7 +16,7 @@ import nrjax
 from nrjax import composition as c
 from nrjax import questions
 from nrjax.composition import conversions
-from nrjax.erm import LogisticProblem, sensitivity
+from nrjax.erm import LogisticProblem, RidgeProblem, sensitivity
 from nrjax.sensitivities import describe_relation
 
 pytestmark = pytest.mark.numerical
@@ -257,6 +257,25 @@ def test_utilities_of_one_row_are_refused_for_groups_under_private_tests():
     ):
         group.until(utility, at_least=-2.0, private=True)
     assert group.until(utility, at_least=-2.0).relation == "replace, 3 rows"
+
+
+def test_the_utility_of_a_problem_is_for_one_relation():
+    """Under add-remove, a row changes the risk by more than the replacement's sensitivity."""
+    x = np.linspace(-1, 1, 40)[:, None]
+    problem, ridge = (
+        LogisticProblem.fit(x, np.sign(x[:, 0]), 0.1),
+        RidgeProblem.fit(x, x[:, 0], 0.1),
+    )
+    added = problem.laplace(relation="add-remove", least_rows=20)
+    assert added.until(at_least=-0.6, levels=(1.0, 2.0, 3)).relation == "add-remove"
+    plain = dataclasses.replace(added, guarantee=nrjax.PureGuarantee(ADDED))
+    sequence = nrjax.UtilitySequence.of([problem.utility] * 3)
+    for utility in (problem.utility, problem.utility.excess_risk(), sequence):
+        for mechanism in (added, plain):
+            with pytest.raises(ValueError, match="relation of the utility must be 'add-remove'"):
+                mechanism.until(utility, at_least=-0.6, levels=(1.0, 2.0, 3))
+    with pytest.raises(ValueError, match="relation of the utility must be 'add-remove'"):
+        plain.until(ridge.released_optimum("laplace").utility, at_least=-0.6, levels=(1.0, 2.0, 3))
 
 
 def test_reports_name_the_relation(tmp_path, monkeypatch):

@@ -96,7 +96,7 @@ class OutputPerturbation(Problem):
         if relation != "replace":
             is_own = utility.sensitivity == risk_sensitivity(self.losses, self.rows)
             changed = risk_sensitivity(self.losses, rows, group) if is_own else None
-            utility = dataclasses.replace(utility, sensitivity=changed)
+            utility = dataclasses.replace(utility, sensitivity=changed, relation=relation)
         return Released(self.value, single.of_rows(group), utility)
 
     @property

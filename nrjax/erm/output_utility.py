@@ -102,6 +102,8 @@ class OutputUtility(Utility):
         optimum_loss: R(theta*) at the computed optimum, scalar, or None if unknown.
         baseline: number from which the risk is subtracted: R(theta*) for the excess risk, else 0.
         tolerance: largest gradient norm at the computed optimum of any data set, scalar.
+        relation: relation of the neighbours that `sensitivity` is for, static. Interactions refuse
+            a mechanism for another one.
     """
 
     rows: Any
@@ -114,6 +116,7 @@ class OutputUtility(Utility):
     optimum_loss: Any = None
     baseline: Any = 0.0
     tolerance: Any = 0.0
+    relation: str = static(default="replace")
 
     @property
     def best(self) -> Any:

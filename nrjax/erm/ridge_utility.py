@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,7 @@ class RidgeOutputUtility(Utility):
     regularisation: Any
     radius: Any
     sensitivity: Any
+    relation: ClassVar[str] = "replace"
 
     @property
     def best(self) -> Any:
