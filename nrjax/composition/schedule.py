@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import largest_divisor
 from nrjax._validation import check, check_positive
-from nrjax.composition._ledger import leq_with_tolerance
-from nrjax.composition._state import select
+from nrjax.composition._ledger import Ledger, leq_with_tolerance
+from nrjax.composition._state import check_owner, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
 from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm, shared_relation
@@ -86,6 +86,9 @@ class FilteredSchedule(Schedule):
 
     def __post_init__(self):
         check(self.kind in _KINDS, "kind", self.kind, f"one of {names(_KINDS)}")
+        expected = "a privacy filter, such as nrjax.UnifiedFilter"
+        check(isinstance(self.filter, Ledger), "filter", self.filter, expected)
+        check_owner(self.filter, self.state)
         if self.sensitivity is not None:
             check_positive("sensitivity", self.sensitivity)
         if self.kind is not ExPost:

@@ -195,6 +195,9 @@ def test_wrong_arguments_are_refused():
     missing = "guarantee must be given, since "
     for changes, match in (
         ({"kind": c.ZCDP}, r"kind must be one of BrownianReduction, "),
+        ({"filter": c.ExPostOdometer()}, "filter must be a privacy filter"),
+        ({"filter": None, "state": AMPLE.init()}, "filter must be a privacy filter"),
+        ({"state": c.ExPostFilter(1.0).init()}, "state must be of UnifiedFilter"),
         ({"sensitivity": -1.0}, r"sensitivity must be positive and finite"),
         ({"sensitivity": nrjax.Sensitivity(1.0, "l1")}, "must be an l2-sensitivity"),
         ({"sensitivity": None}, "sensitivity must be given for Brownian"),
@@ -202,7 +205,7 @@ def test_wrong_arguments_are_refused():
         ({"kind": c.ExPost}, missing),
     ):
         with pytest.raises(ValueError, match=match):
-            wrap(AMPLE, **changes)
+            wrap(**{"filter": AMPLE, **changes})
     # The engine would cast the state to the value's dtype.
     with jax.enable_x64(True):
         filter = c.UnifiedFilter(1000.0, 1e-6)

@@ -115,7 +115,8 @@ def test_private_answers_are_paid_for(name):
     assert paid <= outcome.epsilon * margin
     assert state.spent.total[0] == pytest.approx(float(paid), rel=1e-5)
     # Without caps under a filter that adds up, and if the last time is unknown.
-    add_up = dataclasses.replace(wrapped, filter=c.ExPostFilter(10.0), state=None)
+    plain = c.ExPostFilter(10.0)
+    add_up = dataclasses.replace(wrapped, filter=plain, state=plain.init())
     assert all(part.cap is None for part in add_up.request(jnp.asarray(2.0)))
     own = dataclasses.replace(wrapped, kind=c.LaplaceReduction, sensitivity=1.0)
     releases = c.LaplaceReduction(1.0, jnp.asarray(2.0), relation=budget.relation)
