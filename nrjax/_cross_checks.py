@@ -94,6 +94,7 @@ def check_noise(
     if guarantee is not None and guarantee.fixed_times is not None:
         _check_looks(guarantee, concrete_or_none(getattr(schedule, "times", None)), dtype)
     check_integral(process, value, schedule, dtype)
+    check_own_value(process, value, dtype)
     if schedule.requires_noise_reduction:
         reducing = not overrides(process, NoiseProcess, "equivalent_time")
         expected = f"a noise-reduction process, for which {type(schedule).__name__} pays"
@@ -177,6 +178,16 @@ def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any)
     largest = float(np.max(np.abs(number), initial=0))
     expected = f"at most {most}, with noise of up to {reach:.3g}"
     check(largest + reach <= most, "value", value, expected, "Use float64 (JAX_ENABLE_X64=1).")
+
+
+def check_own_value(process: NoiseProcess, value: Any, dtype: Any) -> None:
+    """Check the value against that of a process which depends on it, such as `counts.KeyNoise`."""
+    own, number = map(concrete_or_none, (getattr(process, "private_value", None), value))
+    if own is None or number is None:
+        return
+    expected = f"the value of its {type(process).__name__}, {format_value(own)}"
+    hint = "Make both with nrjax.counts.unknown_keys."
+    check(np.array_equal(own.astype(dtype), number.astype(dtype)), "value", value, expected, hint)
 
 
 def check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Schedule) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax import _levels
-from nrjax._cross_checks import check_integral
+from nrjax._cross_checks import check_integral, check_own_value
 from nrjax._format import format_value
 from nrjax._levels import Levels
 from nrjax._numerics import float_dtype
@@ -78,6 +78,7 @@ class Mechanism(Pytree):
         check(fits, "guarantee", guarantee, expected)
         value = check_array("value", self.value, tuple(process.shape))
         check_integral(process, value, None, float_dtype(value))
+        check_own_value(process, value, float_dtype(value))
         object.__setattr__(self, "value", value)
 
     @property

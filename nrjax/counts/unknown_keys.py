@@ -93,7 +93,7 @@ class KeyNoise(NoiseProcess):
     quantile and guarantee.
 
     Attributes:
-        counts: the counts, which must be the private value, each at least 1, shape (keys,).
+        counts: the counts, which are the private value, each at least 1, shape (keys,).
         quantile: height of the curve u, in units of the noise.
         kind: "brownian" or "laplace" (static).
     """
@@ -101,6 +101,11 @@ class KeyNoise(NoiseProcess):
     counts: Any
     quantile: ArrayLike
     kind: Kind = static(default="brownian")
+
+    @property
+    def private_value(self) -> Any:
+        """The counts, since interactions refuse another private value."""
+        return self.counts
 
     def __post_init__(self):
         check_held(self.counts)

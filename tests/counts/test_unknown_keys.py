@@ -1,5 +1,6 @@
 """Counts of unknown keys against exact divergences, and the one-shot baselines."""
 
+import dataclasses
 import functools
 import math
 
@@ -298,6 +299,17 @@ def test_one_release_shows_keys_with_the_exact_probabilities(method):
 
     assert error(exact) < 4
     assert error(np.roll(exact, 1)) > 6
+
+
+def test_noise_for_other_counts_is_refused():
+    found = mechanism("laplace")
+    for make in (
+        lambda: dataclasses.replace(found, value=COUNTS + 1),
+        lambda: dataclasses.replace(found.until(at_least=1.0), value=COUNTS[::-1]),
+        lambda: nrjax.audit(found.until(at_least=1.0), neighbour=np.array([1.0, 0.0, 0.0])),
+    ):
+        with pytest.raises(ValueError, match="value must be the value of its KeyNoise"):
+            make()
 
 
 def test_count_keys_bounds_each_person():
