@@ -100,6 +100,11 @@ def check_noise(
         expected = f"a noise-reduction process, for which {type(schedule).__name__} pays"
         check(reducing, "process", process, expected)
     private, last = concrete_or_none(value), concrete_or_none(schedule.last_time)
+    if last is not None and hasattr(schedule, "times"):  # a filter may refuse the last times
+        least = process.smallest_time(dtype)
+        expected = f"at least {least:g}, where {kind} is exact in {np.dtype(dtype)}"
+        hint = "End the levels at a smaller epsilon, or use float64 (JAX_ENABLE_X64=1)."
+        check(np.min(last) >= least, "last time", float(np.min(last)), expected, hint)
     if private is None or last is None or not private.size:
         return
     with jax.ensure_compile_time_eval():

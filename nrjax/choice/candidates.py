@@ -151,15 +151,14 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
             return "-".join([title, *name]), candidate
 
         target = noise, plan.error, plan.confidence
-        # A little less, since times of levels are rounded.
-        largest = 0.999 * mechanism.process.largest_time(jnp.result_type(float))
+        smallest, largest = _exact_times(mechanism)
 
         def time_for(error: float, noise: str = noise, largest: float = largest) -> float | None:
             time = question.fixed_time and question.fixed_time(noise, error, plan.confidence)
             return time and min(time, largest)
 
         closed = time_for(plan.error)
-        levels = _levels(mechanism, closed, largest)
+        levels = _levels(mechanism, closed)
         settled, grid = _on_grid(mechanism, levels)
         public = settled.until(**options, at_least=goal, levels=grid)
         yield listed(PUBLIC, public)
@@ -170,7 +169,7 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
             interaction = each.until(**options, at_least=goal, levels=times)
             yield listed(PUBLIC, interaction, name)
         # A private test accepts a release whose error is smaller by the margin.
-        strict = _levels(mechanism, time_for((1 - accuracy.MARGIN) * plan.error), largest)
+        strict = _levels(mechanism, time_for((1 - accuracy.MARGIN) * plan.error))
         for name, each, test, times in _tests(question, mechanism, plan, strict):
             interaction = each.until(**options, rule=test.rule, levels=times)
             yield listed(PRIVATE, interaction, name)
@@ -182,28 +181,40 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
             return release.until(question.score, data=question.data, at_least=goal)
 
         time = closed or _oracle_time(once, grid, plan.confidence)
-        for notion in () if time is None else _notions(mechanism):
-            interaction = once(cast(float, time), notion)
-            name = ("once", notion) if notion == "hockey-stick" else ("once",)
-            yield listed(FIXED if closed else ORACLE, interaction, *name)
+        if time is not None and time >= smallest:
+            for notion in _notions(mechanism):
+                name = ("once", notion) if notion == "hockey-stick" else ("once",)
+                yield listed(FIXED if closed else ORACLE, once(time, notion), *name)
         bound = question.bound_time and question.bound_time(*target)
         if bound:
             yield listed(FIXED, once(bound), "bound")
 
 
-def _levels(mechanism: Mechanism, time: float | None, largest: float) -> Levels:
+def _exact_times(mechanism: Mechanism) -> tuple[float, float]:
+    """Return the smallest and the largest time at which draws are exact.
+
+    They are a little nearer to each other than that, since times of levels are rounded.
+    """
+    process, dtype = mechanism.process, jnp.result_type(float)
+    return 1.001 * process.smallest_time(dtype), 0.999 * process.largest_time(dtype)
+
+
+def _levels(mechanism: Mechanism, time: float | None) -> Levels:
     """Return levels around the epsilon of a release fixed in advance, if it is known.
 
-    They start at a time of at most `largest`, beyond which draws are not exact.
+    Only levels at which draws are exact are among them.
     """
-    low, high, count = _LEVELS
+    (low, high, count), (smallest, largest) = _LEVELS, _exact_times(mechanism)
     if time is not None:
         once = FixedRelease.at_time(mechanism, time, "probabilistic")
         middle = min(once.epsilon, _LARGEST / _ABOVE)
         low, high, count = middle / _BELOW, middle * _ABOVE, _COUNT
     if math.isfinite(largest):
         low = max(low, float(cast(Any, mechanism.guarantee).epsilon(largest)))
-    return low, max(high, _ABOVE * low), count
+    high = max(high, _ABOVE * low)
+    if smallest > 0:
+        high = min(high, float(cast(Any, mechanism.guarantee).epsilon(smallest)))
+    return low, high, count
 
 
 def _notions(mechanism: Mechanism) -> tuple[Notion, ...]:
@@ -269,7 +280,9 @@ def _tests(
         needed = accuracy.epsilon_for_shortfall(margin, sensitivity, gamma, 1 / _COUNT, noise)
         low = max(levels[0], float(needed) / _SURE)
         high = max(levels[1], low * _ABOVE * _SURE)
-        if high > _LARGEST * _ABOVE:
+        smallest, _ = _exact_times(mechanism)
+        most = float(cast(Any, mechanism.guarantee).epsilon(smallest)) if smallest else math.inf
+        if high > min(_LARGEST * _ABOVE, most):
             continue
         settled, grid = _on_grid(mechanism, (low, high, _COUNT))
         guarantee: Any = settled.guarantee

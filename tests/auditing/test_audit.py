@@ -219,7 +219,10 @@ def test_noise_that_is_not_exact_at_the_last_time_is_reported(last, fails, dtype
     if dtype == jnp.float64:
         pytest.skip("float64 is exact at both times")
     process, guarantee = nrjax.DiscreteLaplace((50,)), nrjax.DiscretePureGuarantee(1.0)
-    made = interaction(process, guarantee, [4.0, last])
+    budget, kind = nrjax.composition.ExPostFilter(100.0), nrjax.composition.DiscreteLaplaceReduction
+    grid = nrjax.Grid([4.0, last])  # whose last time a filter might refuse
+    schedule = nrjax.composition.FilteredSchedule(grid, budget, budget.init(), kind, 1.0)
+    made = interaction(process, guarantee, schedule=schedule)
     if fails:
         assert "End the schedule where the noise is exact" in str(error(made, trials=64))
     else:

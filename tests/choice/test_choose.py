@@ -314,3 +314,14 @@ def test_a_bound_on_the_curvature_holds_for_every_data_set():
 
     assert met(time) >= 0.9
     assert met(100 * time) < 0.5
+
+
+def test_discrete_noise_ends_where_it_is_exact(dtype):
+    question = questions.count([True, False] * 500)
+    mechanisms = {"discrete laplace": question.mechanisms["discrete laplace"]}
+    question = dataclasses.replace(question, mechanisms=mechanisms)
+    least = nrjax.DiscreteLaplace(()).smallest_time(dtype)
+    for confidence, once in ((0.9, True), (1 - 1e-9, False)):
+        made = candidates(question, Plan(0.5, confidence, None))
+        assert float(made["discrete-laplace"].interaction.schedule.last_time) >= least
+        assert ("discrete-laplace-once" in made) == once

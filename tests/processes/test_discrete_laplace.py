@@ -252,6 +252,10 @@ def test_values_that_would_lose_their_integers_are_refused():
     early = nrjax.Grid([1.01 * DiscreteLaplace(()).largest_time(jnp.result_type(float)), 1.0])
     with pytest.raises(ValueError, match=r"first time must be at most .* is exact"):
         integers([1, 2, 3], schedule=early)
+    least = DiscreteLaplace(()).smallest_time(jnp.result_type(float))
+    integers([1, 2, 3], schedule=nrjax.Grid([1.0, least]))
+    with pytest.raises(ValueError, match=r"last time must be at least .* End the levels"):
+        integers([1, 2, 3], schedule=nrjax.Grid([1.0, 0.99 * least]))
     with pytest.raises(ValueError, match=r"guarantee must be for discrete laplace noise"):
         integers([1, 2, 3], guarantee=nrjax.PureGuarantee(2.0))
     with pytest.raises(ValueError, match=r"shift must be of l1 norm at most 2"):

@@ -25,7 +25,7 @@ from tests.problems import Distance, small_data
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 BATCHING = nrjax.Batching(tile=4, lanes=8, devices=jax.devices()[:1])
 X, Y = small_data(rows=60, dimension=3)
-interaction = partial(problems.interaction, np.geomspace(40.0, 0.02, 6))
+interaction = partial(problems.interaction, np.geomspace(40.0, 0.25, 6))
 
 
 def lowered(program):
