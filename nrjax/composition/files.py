@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import math
+import operator
 import os
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from nrjax.composition._costs import CostModel
 from nrjax.composition._state import LedgerState, Spending, check_owner
 
 _FORMAT = 1
+_UNKNOWN = "It is damaged, and its spending is unknown: do not start again with nothing spent."
 
 
 def _parameters(owner: CostModel) -> dict[str, Any]:
@@ -91,8 +96,7 @@ def from_json(owner: CostModel, text: str, rounds: int = 0) -> LedgerState:
         intact = content.pop("checksum") == _checksum(content)
     except (AttributeError, KeyError, TypeError, ValueError):
         content, intact = {}, False
-    hint = "It is damaged, and its spending is unknown: do not start again with nothing spent."
-    check(intact, "text", text, "JSON from to_json, unchanged", hint)
+    check(intact, "text", text, "JSON from to_json, unchanged", _UNKNOWN)
     check(content["format"] == _FORMAT, "format", content["format"], str(_FORMAT))
     new = owner.init(rounds) if rounds else owner.init()  # pyright: ignore[reportAttributeAccessIssue]
     hint = "Use the precision in which it was made: see JAX_ENABLE_X64."
@@ -102,9 +106,12 @@ def from_json(owner: CostModel, text: str, rounds: int = 0) -> LedgerState:
     for name in dict.fromkeys([*known, *stated]):
         same = known.get(name) == stated.get(name)
         check(same, f"{name} of the state", stated.get(name), str(known.get(name)), hint)
-    spent = (jnp.asarray([*map(float, content[key])], new.dtype) for key in ("total", "residual"))
-    last = jnp.int32(content["rounds opened"])
-    return dataclasses.replace(new, spent=Spending(*spent), last=last)
+    total, residual = (np.array(content[key], float) for key in ("total", "residual"))
+    sound = total.shape == residual.shape == (len(owner._units),) and np.all(total >= 0)
+    sound = sound and np.all(np.abs(residual) <= float(jnp.finfo(new.dtype).eps) * total)
+    check(sound, "spending of the state", content["total"], "a sum of costs", _UNKNOWN)
+    spent = Spending(*(jnp.asarray(number, new.dtype) for number in (total, residual)))
+    return dataclasses.replace(new, spent=spent, last=jnp.int32(content["rounds opened"]))
 
 
 def load(path: str | os.PathLike[str], owner: CostModel, rounds: int = 0) -> LedgerState:
@@ -137,24 +144,53 @@ def save(
         previous: state that the file holds, loaded or saved last; None for a new file.
 
     Raises:
-        ValueError: the file holds another state than `previous`, or is damaged.
+        ValueError: the file holds another state than `previous`, is damaged, or has hard links. Or
+            the state has less spending than `previous`, so that it was not made from it.
         FileExistsError: another process is saving, or was killed while it was saving. Then remove
             the file `.NAME.saving` that the message names.
     """
-    path, text = Path(path), to_json(owner, state)
+    # The file that a link names is the one that other names of it lead to.
+    given, path, text = str(path), Path(path).resolve(), to_json(owner, state)
     expected = None if previous is None else to_json(owner, previous)
+    if previous is not None:
+        _check_follows(state, previous)
     new = path.with_name(f".{path.name}.saving")
     file = new.open("x", encoding="utf-8")  # fails if another process has created it
     try:
         with file:
+            links = path.stat().st_nlink if path.exists() else 1
+            expected_links, hint = "a file without hard links", "Copies would not see the spending."
+            check(links == 1, given, f"{links} hard links", expected_links, hint)
             found = to_json(owner, load(path, owner)) if path.exists() else None
             hint = "Load the state again, and request again, before the mechanism runs."
             same, got = found == expected, found and "another state"
-            check(same, str(path), got, "the file of the state `previous`", hint)
+            check(same, given, got, "the file of the state `previous`", hint)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
+    new.replace(path)
+    if os.name == "posix":  # the new name survives a failure of power
+        with contextlib.suppress(OSError):
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+def _check_follows(state: LedgerState, previous: LedgerState) -> None:
+    """Check that a state has no less spending than an earlier one, as refunds come from rounds."""
+    total, before = _exact(state.committed(state.spent)), _exact(previous.spent)
+    follows = all(map(operator.ge, total, before)) and int(state.last) >= int(previous.last)
+    hint = "Request from the state that was loaded, not from a new one."
+    got = f"a state with {float(state.spent.total[0]):.6g} spent"
+    check(follows, "state", got, "one that was made from `previous`", hint)
+
+
+def _exact(spent: Spending) -> list[Any]:
+    """Return a sum of costs without rounding."""
+    pairs = zip(*(np.asarray(number, float).tolist() for number in spent), strict=True)
+    return [Fraction(a) + Fraction(b) if math.isfinite(a) else math.inf for a, b in pairs]

@@ -1,7 +1,9 @@
 """States of filters and odometers as JSON and in a file: exact, and no spending is lost."""
 
+import contextlib
 import json
 import os
+import threading
 from functools import partial
 
 import jax
@@ -90,6 +92,10 @@ OTHER = "float32" if jax.config.jax_enable_x64 else "float64"  # type: ignore[at
         (ZCDP, TEXT[:-20], "its spending is unknown"),
         (ZCDP, TEXT.replace('"total": [\n    "0.003', '"total": [\n    "0.002'), "is damaged"),
         (ZCDP, forged(format=2), r"format must be 1 \(got 2\)"),
+        (ZCDP, forged(total=["nan", "0.0"]), "spending of the state must be a sum of costs"),
+        (ZCDP, forged(total=["-0.1", "0.0"]), "its spending is unknown"),
+        (ZCDP, forged(total=["0.003"]), "its spending is unknown"),
+        (ZCDP, forged(residual=["-0.003", "0.0"]), "its spending is unknown"),
         (ZCDP, forged(dtype=OTHER), f"dtype of the state must be .*got '{OTHER}'"),
         (c.UnifiedFilter(1.0, 1e-6, 1e-7), TEXT, "kind of the state must be UnifiedFilter"),
         (c.ZCDPFilter(1.5, 1e-6, 1e-7), TEXT, r"epsilon of the state must be 1.5 \(got '1.0'\)"),
@@ -159,3 +165,56 @@ def test_a_file_is_replaced_only_as_a_whole_and_by_one_process(path, monkeypatch
     with pytest.raises(ValueError, match="spending is unknown"):
         c.save(path, ZCDP, new, previous=state)
     assert path.read_text() == "damaged"
+
+
+def saved_by_threads(path, save, takes=6):
+    """Let four threads take from one file, each again after an error; return what was spent."""
+    c.save(path, ZCDP, ZCDP.init())
+
+    def work():
+        done = 0
+        while done < takes:
+            with contextlib.suppress(ValueError, FileExistsError):
+                state = c.load(path, ZCDP)
+                save(path, ZCDP, granted(ZCDP.take(state, c.ZCDP(2.0**-14))), state)
+                done += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return float(c.load(path, ZCDP).spent.total[0]) * 2**14 / (4 * takes)
+
+
+def test_threads_lose_no_spending(path):
+    assert saved_by_threads(path, c.save) == 1
+    path.unlink()
+    assert saved_by_threads(path, write_without_looking) < 1  # a planted fault
+
+
+def test_all_names_of_a_file_see_its_spending(path):
+    """A replaced link would leave the old spending in the file that it names."""
+    state, link, hard = ZCDP.init(), path.with_name("link.json"), path.with_name("hard.json")
+    new = granted(ZCDP.take(state, TAKEN))
+    c.save(path, ZCDP, state)
+    link.symlink_to(path)
+    c.save(link, ZCDP, new, previous=state)
+    assert link.is_symlink()
+    assert c.load(path, ZCDP) == c.load(link, ZCDP) == new
+    hard.hardlink_to(path)
+    with pytest.raises(ValueError, match="a file without hard links"):
+        c.save(hard, ZCDP, granted(ZCDP.take(new, TAKEN)), previous=new)
+
+
+def test_a_state_of_less_spending_is_refused(path):
+    loaded = granted(ZCDP.take(ZCDP.init(), TAKEN))
+    c.save(path, ZCDP, loaded)
+    new = granted(ZCDP.take(ZCDP.init(), c.ZCDP(0.002)))
+    with pytest.raises(ValueError, match="state must be one that was made from `previous`"):
+        c.save(path, ZCDP, new, previous=loaded)
+    assert c.load(path, ZCDP) == loaded
+    nothing_left = loaded.after(loaded.spent, jnp.asarray(False))
+    c.save(path, ZCDP, nothing_left, previous=loaded)
+    with pytest.raises(ValueError, match="made from `previous`"):
+        c.save(path, ZCDP, loaded, previous=nothing_left)
