@@ -166,7 +166,7 @@ def from_dp_event(event: Any, neighbours: Any, *, change: int | None = None) -> 
         ValueError: an event is not private, or of another class, such as one with sampling.
         ModuleNotFoundError: dp-accounting is not installed.
     """
-    dp = _package()
+    dp, inf = _package(), math.inf
     relations = {dp.NeighboringRelation[name]: key for key, name in _RELATIONS.items()}
     expected = f"one of {', '.join(_RELATIONS.values())}"
     check(neighbours in relations, "neighbours", neighbours, expected)
@@ -183,19 +183,23 @@ def from_dp_event(event: Any, neighbours: Any, *, change: int | None = None) -> 
             case dp.SelfComposedDpEvent(event=repeated, count=count):
                 once = tuple(parts(convert(repeated)))
                 return once * check_integer("count", count, 0, _MOST // max(len(once), 1))
-            case dp.GaussianDpEvent(noise_multiplier=noise) if 0 < noise < math.inf:
+            case dp.GaussianDpEvent(noise_multiplier=noise) if 0 < noise < inf:
                 return requests.GDP(_over(change, float(noise), math.inf), **relation)
-            case dp.LaplaceDpEvent(noise_multiplier=noise) if noise > 0:
+            case dp.LaplaceDpEvent(noise_multiplier=noise) if 0 < noise < inf:
                 return requests.LaplaceMechanism(change, float(noise), **relation)
-            case dp.dp_event.DiscreteLaplaceDpEvent(noise_parameter=a, sensitivity=size) if a > 0:
+            case dp.dp_event.DiscreteLaplaceDpEvent(noise_parameter=a, sensitivity=size) if (
+                inf > a > 0
+            ):
                 time = _over(1, float(a))
                 return requests.DiscreteLaplaceReduction(change * size, time, **relation)
-            case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k) if p and replaced:
+            case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k) if (
+                replaced and 0 < p <= 1 and k > 1
+            ):
                 return requests.Pure(math.log1p(k * (1 - p) / p) * (1 + SLACK), **relation)
             case dp.ZCDpEvent(rho=rho, xi=0):
                 return requests.ZCDP(float(rho), **relation)
         expected = f"private noise or zCDP, without sampling, for {neighbours.name}"
-        hint = "Charge a filter for the epsilon and delta of an accountant: ExPost(epsilon, delta)."
+        hint = "Charge a filter for an accountant: ExPost(epsilon, delta, notion='hockey-stick')."
         check(False, "event", event, expected, hint)
 
     return convert(event)

@@ -1,6 +1,7 @@
 """Requests as events of dp-accounting, and back: no direction lowers a cost."""
 
 import dataclasses
+import math
 import re
 import sys
 import warnings
@@ -153,6 +154,19 @@ def test_traced_requests_are_refused():
         (dp.ZCDpEvent(0.1, xi=0.1), ADD, "event must be private"),
         (dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1.0)), ADD, "without sampling"),
         (dp.RandomizedResponseDpEvent(0.5, 2), ADD, "for ADD_OR_REMOVE_ONE"),
+        *(
+            (event, REPLACE, "event must be private")
+            for event in (
+                *(dp.GaussianDpEvent(x) for x in (-1.0, math.nan, math.inf)),
+                *(dp.LaplaceDpEvent(x) for x in (-1.0, math.nan, math.inf)),
+                *(dp.dp_event.DiscreteLaplaceDpEvent(x, 1) for x in (-1.0, math.nan, math.inf)),
+                *(dp.RandomizedResponseDpEvent(x, 2) for x in (-0.5, 0.0, 1.5, math.nan)),
+                *(dp.RandomizedResponseDpEvent(0.5, x) for x in (-3, 0, math.nan)),
+            )
+        ),
+        (dp.GaussianDpEvent(5e-324), ADD, "mu must be finite"),
+        (dp.ZCDpEvent(-0.1), ADD, "rho must be finite and not negative"),
+        (dp.dp_event.DiscreteLaplaceDpEvent(0.5, 0), ADD, "sensitivity must be positive"),
         (dp.SelfComposedDpEvent(dp.ZCDpEvent(0.1), 10**6), ADD, "count must be .*at most 100000"),
         (dp.SelfComposedDpEvent(dp.ZCDpEvent(0.1), -1), ADD, "count must be .*at least 0"),
         (dp.ZCDpEvent(0.1), dp.NeighboringRelation.REPLACE_SPECIAL, "neighbours must be one of"),
