@@ -278,6 +278,17 @@ def test_the_utility_of_a_problem_is_for_one_relation():
         plain.until(ridge.released_optimum("laplace").utility, at_least=-0.6, levels=(1.0, 2.0, 3))
 
 
+def test_fixed_releases_of_two_relations_are_not_mixed():
+    trials = {}
+    for relation in NAMES[:2]:
+        question = questions.histogram([1.0, 2.0, 3.0], EDGES, relation=relation)
+        fixed = nrjax.FixedRelease(question.mechanisms["brownian"], 0.5)
+        trials[relation] = fixed.until(question.score, at_least=-1.0, data=question.data)
+        assert trials[relation].relation == relation
+    with pytest.raises(ValueError, match="relation"):
+        nrjax.Study("mixed", trials)
+
+
 def test_reports_name_the_relation(tmp_path, monkeypatch):
     pytest.importorskip("xarray")
     monkeypatch.setattr(nrjax.Results, "write_figures", lambda self, writer: None)
