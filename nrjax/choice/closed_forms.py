@@ -29,11 +29,11 @@ def times_by_curvature(curvature: float, dimension: int) -> Callable[..., float 
     """Return `Question.bound_time` for a loss whose second derivatives are at most `curvature`.
 
     At a distance r from the optimum, where the gradient is 0, such a loss is at most
-    `curvature r^2/2` above the optimum's.
+    `curvature r^2/2` above the optimum's. The time is a little smaller, since times are rounded.
     """
 
     def bound_time(noise: str, error: float, confidence: float) -> float | None:
-        distance = (2 * error / curvature) ** 0.5
+        distance = (2 * (1 - 1e-5) * error / curvature) ** 0.5
         is_normal = noise == "brownian"
         return gaussian_time_at_distance(distance, dimension, confidence) if is_normal else None
 

@@ -7,12 +7,17 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from jax import Array
 
+from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_positive
 from nrjax.interaction import Interaction
 from nrjax.mechanism import Mechanism
 from nrjax.study.case import Case
+
+_SPACINGS = 256
+"""Least error, in machine epsilons of the best score. Rounding would else decide what meets it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,9 +66,17 @@ class Question:
             ok = error.endswith("%") and percent > 0
             check(ok, "error", error, "a positive number, or a percentage such as '3 %'")
             check(self.whole > 0, "error", error, "a number in the unit of an answer of 0")
-            return percent / 100 * self.whole
+            return self._resolved(percent / 100 * self.whole)
         check_positive("error", error)
-        return float(error)
+        return self._resolved(float(error))
+
+    def _resolved(self, error: float) -> float:
+        """Return an error, after checking that scores near the best are closer to each other."""
+        dtype = float_dtype()
+        least = _SPACINGS * float(np.finfo(dtype).eps) * abs(self.best)
+        expected = f"at least {least:.2g}, since {dtype} rounds scores near {self.best:.4g}"
+        check(error >= least, "error", error, expected, "Use float64 (JAX_ENABLE_X64=1).")
+        return error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

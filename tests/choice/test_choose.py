@@ -6,6 +6,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import optimize, stats
 from scipy.special import ndtri
 
 import nrjax
@@ -314,6 +315,34 @@ def test_a_bound_on_the_curvature_holds_for_every_data_set():
 
     assert met(time) >= 0.9
     assert met(100 * time) < 0.5
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+def test_the_bound_on_the_curvature_is_attained_and_never_exceeded(confidence):
+    """Rows are 1, half of the labels are -1: the optimum is 0, where the curvature is largest."""
+    rows, rate, error = 2000, 0.05, 1e-4
+    question = questions.logistic_regression(
+        np.ones((rows, 1)), (-1.0) ** np.arange(rows), regularisation=rate
+    )
+
+    def excess(theta):
+        return math.log(math.cosh(theta / 2)) + rate / 2 * theta**2
+
+    def chance(time):
+        return 1 - 2 * stats.norm.sf(optimize.brentq(lambda t: excess(t) - error, 0, 1) / time**0.5)
+
+    found = candidates(question, Plan(error, confidence, None))["brownian-bound"]
+    interaction, time = found.interaction, float(found.interaction.schedule.times[0])
+    assert confidence <= chance(time) <= confidence + 1e-4
+    assert chance(time * (0.25 + rate) / (0.2 + rate)) < confidence  # a planted fault: 1/5 for 1/4
+    squared = (2 / (rows * rate)) ** 2 / time  # the loss is normal with mean squared/2
+    exact = squared / 2 + stats.norm.isf(found.delta) * squared**0.5
+    assert exact <= float(interaction.guarantee.epsilon(time)) <= exact * (1 + 1e-4)
+    dtype = jnp.result_type(float)
+    least = 256 * float(jnp.finfo(dtype).eps) * question.whole
+    assert question.error(1.01 * least) > least
+    with pytest.raises(ValueError, match=r"error must be at least .* rounds scores near"):
+        question.error(0.99 * least)
 
 
 def test_discrete_noise_ends_where_it_is_exact(dtype):
