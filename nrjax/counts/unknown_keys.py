@@ -293,7 +293,8 @@ def unknown_keys(
 
     Args:
         counts: number of users who hold each key, at least 1, shape (keys,). Every key that someone
-            holds must be in it, and no other: `nrjax.datasets.count_keys` makes it.
+            holds must be in it, and no other: `nrjax.datasets.count_keys` makes it. A user counts
+            once per key: a threshold for several contributions to one key is not offered.
         keys_per_user: largest number of keys m that a user holds.
         delta: delta of all that is shown, at most 1/2. With Laplace noise all of it is for keys
             that only one neighbour holds, with Brownian noise half of it.
