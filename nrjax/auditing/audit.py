@@ -102,7 +102,7 @@ def audit(
             remark = "" if interaction.rule.sensitivity is None else _PRIVATE
             options |= {"trials": count or _LOSSES, "remark": remark}
             return losses.audit(trial, notion, stated, most, **options)
-        other = dataclasses.replace(interaction, value=interaction.value.whole() - shift)
+        other = _moved(interaction, shift)
     return pairs.audit(interaction, other, stated, trials=count or _PAIRS, **options)
 
 
@@ -124,6 +124,19 @@ def _audit_custom(
     notion = "probabilistic" if delta else "pure"
     trials = trials or _LOSSES
     return losses.audit(Reported(trial), notion, delta, 1.0, trials=trials, remark="", **options)
+
+
+def _moved(interaction: Interaction, shift: np.ndarray) -> Interaction:
+    """Return the interaction on a neighbour, whose value is smaller by the shift."""
+    kind, fixed = type(interaction.process).__name__, depends_on_value(interaction)
+    expected = f"the interaction on the neighbouring data, since {kind} depends on them"
+    check(not fixed, "neighbour", shift, expected)
+    return dataclasses.replace(interaction, value=interaction.value.whole() - shift)
+
+
+def depends_on_value(interaction: Interaction) -> bool:
+    """Return whether the process is made for one private value, such as `counts.KeyNoise`."""
+    return getattr(interaction.process, "private_value", None) is not None
 
 
 def _only_moved(interaction: Interaction, neighbour: Interaction) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nrjax._validation import check_integer
+from nrjax._validation import check, check_integer
 from nrjax.auditing import events
 from nrjax.auditing.report import Audit
 from nrjax.interaction import Interaction
@@ -23,6 +23,9 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
     check_integer("trials", trials, 2)
     key, other = jax.random.split(study_key(seed))
     transcripts = _transcripts(first, key, trials), _transcripts(second, other, trials)
+    width, other_width = (table.shape[1] for table, _ in transcripts)
+    same, expected = width == other_width, f"of transcripts with {width} numbers"
+    check(same, "neighbour", f"{other_width} numbers", expected, "Pad the smaller transcripts.")
     event = events.compare(*transcripts, stated, 1 - level)
     return Audit(
         verdict="violated" if event.low > stated else "not enough trials",

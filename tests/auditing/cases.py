@@ -1,4 +1,4 @@
-"""Interactions to audit: every built-in mechanism, and planted faults that audits must find."""
+"""Interactions to audit, of every built-in mechanism."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -9,7 +9,6 @@ import numpy as np
 
 import nrjax
 from nrjax import composition
-from nrjax.processes._kernel import NoiseState
 
 DELTA = 1e-6
 TIMES = np.geomspace(1000.0, 10.0, 20)
@@ -44,6 +43,11 @@ def interaction(process, guarantee, times=TIMES, utility=None, rule=None, value=
 def exact():
     """Return the minimax boundary, which is crossed with probability delta."""
     return nrjax.GridBoundary.minimax(sensitivity=1.0, delta=DELTA, times=TIMES)
+
+
+@cache
+def hockey_stick():
+    return nrjax.HockeyStickBoundary.design(TIMES, np.ones(20), 1.0, DELTA)
 
 
 def brownian(guarantee=None, process=None, **changes):
@@ -161,6 +165,38 @@ class Key(nrjax.Pytree):
         return Shown((above & (self.count > 0)).astype(float)[None], jnp.asarray(1.0))
 
 
+@cache
+def unknown_keys(*counts):
+    options = {"keys_per_user": 1, "delta": 0.01, "levels": (0.1, 1.0, 3)}
+    return nrjax.counts.unknown_keys(counts, **options).until(at_least=9.0)
+
+
+def noisy(key, epsilon, values):
+    chosen, noise = jax.random.split(key)
+    number = jax.random.randint(chosen, (), 0, values.size)
+    score = jnp.asarray(values)[number] + jax.random.laplace(noise) / epsilon
+    return nrjax.private_selection.Candidate(score, number)
+
+
+class Selected(nrjax.Pytree):
+    """A private selection from two candidates, of which the noisy score is published."""
+
+    values: Any
+    kind: type = nrjax.static()
+
+    def run(self, key):
+        runs = {"means" if self.kind is nrjax.PoissonSelection else "stop": 0.8}
+        trial = self.kind(noisy, np.array([0.5, 1.0]), **runs, threshold=1.0, data=(self.values,))
+        public = trial.run(key)
+        shown = jnp.stack([public.stage.astype(float), jnp.nan_to_num(public.score)])
+        return Shown(shown, public.epsilon)
+
+
+def selected(kind):
+    pair = (Selected(np.array(values), kind) for values in ((1.0, 0.0), (0.0, 1.0)))
+    return *pair, PAIRS | {"delta": 0.0}
+
+
 TAIL = float(np.exp(-8 / 2) / (1 + np.exp(-1 / 2)))
 """The probability that discrete Laplace noise of time 2 exceeds 7."""
 
@@ -177,6 +213,10 @@ HONEST = {
         FEW,
     ),
     "renyi mixture": lambda: (brownian(nrjax.RenyiMixture(1.0, DELTA, (5, 50), (0.4, 0.6))), FEW),
+    "hockey-stick": lambda: (
+        brownian(hockey_stick()),
+        FEW,
+    ),
     "adaptive": lambda: (brownian(one_sided(), schedule=Adaptive()), FEW),
     "filtered": lambda: (filtered(), FEW),
     "laplace": lambda: (interaction(nrjax.Laplace(()), nrjax.PureGuarantee(1.0)), FEW),
@@ -202,133 +242,8 @@ HONEST = {
     "laplace tests": lambda: (*rule_pair(nrjax.LaplaceTests(0.5, 1.0, 0.5)), PAIRS),
     "gaussian threshold": lambda: (*rule_pair(GAUSSIAN), PAIRS),
     "key": lambda: (Key(1.0), Key(0.0), PAIRS | {"delta": TAIL}),
+    "unknown keys": lambda: (unknown_keys(5, 2), unknown_keys(4, 2), PAIRS),
+    "poisson selection": lambda: selected(nrjax.PoissonSelection),
+    "repeated selection": lambda: selected(nrjax.private_selection.RepeatedSelection),
 }
 """The interaction, perhaps a neighbour, and options of an audit, by name."""
-
-
-class TimeForRoot(nrjax.Brownian):
-    """Brownian noise that is rewound with dt for sqrt(dt)."""
-
-    def move(self, draw, state, time):
-        kept = time / state.time
-        return NoiseState(kept * state.value + kept * (state.time - time) * draw, time)
-
-
-class Fresh(nrjax.Brownian):
-    """Gaussian noise that is drawn anew for each release, and paid once."""
-
-    def rewind(self, key, state, time):
-        return self.init(key, time)
-
-
-class Quiet(nrjax.Brownian):
-    """Gaussian noise of a multiple of the stated variance."""
-
-    variance: float = nrjax.static(default=0.8)
-
-    def init(self, key, time):
-        state = super().init(key, time)
-        return state._replace(value=self.variance**0.5 * state.value)
-
-    def move(self, draw, state, time):
-        return super().move(self.variance**0.5 * draw, state, time)
-
-
-class Clipped(nrjax.Brownian):
-    """Brownian noise that is clipped before it is added to the value."""
-
-    def value(self, state):
-        return jnp.clip(super().value(state), -10.0, 10.0)
-
-
-class Silent(nrjax.Laplace):
-    """A fifth of Laplace noise, with a realised loss of 0."""
-
-    def value(self, state):
-        return 0.2 * super().value(state)
-
-    def privacy_loss(self, state, shift):
-        return 0 * jnp.sum(shift) * state.time
-
-
-class Coarse(nrjax.Laplace):
-    """Laplace noise of times that are rounded to half precision, in part to less noise."""
-
-    def privacy_loss(self, state, shift):
-        rounded = state.time.astype(jnp.float16).astype(state.time.dtype)
-        return super().privacy_loss(state._replace(time=rounded), shift)
-
-
-class Retuned(nrjax.Guarantee):
-    """A boundary, or a Rényi order (`hockey`), that is chosen again at each time."""
-
-    hockey: bool = nrjax.static(default=False)
-    noise = "gaussian"
-    sensitivity = 1.0
-    delta = DELTA
-
-    @property
-    def notion(self):
-        return "hockey-stick" if self.hockey else "probabilistic"
-
-    def epsilon(self, time):
-        if not self.hockey:
-            return 0.5 / time + jnp.sqrt(-2 * jnp.log(DELTA) / time)
-        less = jnp.geomspace(0.1, 1e3, 200)[:, None]
-        rest = -jnp.log1p(1 / less) + (-jnp.log(DELTA) - jnp.log1p(less)) / less
-        costs = (1 + less) / (2 * jnp.ravel(time)) + rest
-        return jnp.min(costs, axis=0).reshape(jnp.shape(time))
-
-
-class Cheap(nrjax.AboveThreshold):
-    """AboveThreshold that charges a positive answer as if it were negative."""
-
-    def cost(self, epsilon, stopped=True, answers=1):
-        return super().cost(epsilon, False, answers)
-
-
-class NoNoise(nrjax.AboveThreshold):
-    """AboveThreshold without noise on the queries (variant 5), as a rule."""
-
-    def step(self, key, state, epsilon, utility):
-        stop = self.reached(utility, state.step, -state.noise)
-        return state._replace(step=state.step + 1), stop
-
-
-ZEROS, ONES = (0.0,) * 8, (1.0,) * 4 + (-1.0,) * 4
-FAR, CLOSE = (8.0, -8.0), (-8.0, 8.0)
-FAULTS = {
-    "half of delta": lambda: (brownian(), FEW | {"delta": DELTA / 2}),
-    "dt for sqrt(dt)": lambda: (brownian(LINE, TimeForRoot(())), FEW),
-    "fresh noise": lambda: (brownian(LINE, Fresh(())), FEW),
-    "quiet noise": lambda: (brownian(LINE, Quiet(())), FEW),
-    "clipped noise": lambda: (brownian(LINE, Clipped(())), FEW),
-    "silent loss": lambda: (interaction(Silent(()), nrjax.PureGuarantee(1.0), [4.0, 1.0]), FEW),
-    "ties": lambda: (
-        Key(1.0, exact=False),
-        Key(0.0, exact=False),
-        {"delta": TAIL, "trials": 40000},
-    ),
-    "wrong norm": lambda: (
-        interaction(nrjax.Laplace((2,)), nrjax.PureGuarantee(np.sqrt(2))),
-        np.ones(2),
-        FEW,
-    ),
-    "replace for add": lambda: (brownian(process=nrjax.Brownian((3,))), np.array([1, -1, 0]), FEW),
-    "early refund": lambda: (Rounds(early=True), FEW | {"delta": 0.0}),
-    "retuned boundary": lambda: (brownian(Retuned()), FEW),
-    "order chosen at the stop": lambda: (brownian(Retuned(hockey=True)), {}),
-    "coarse times": lambda: (interaction(Coarse(()), nrjax.PureGuarantee(1.0)), FEW),
-    "charged as negative": lambda: (
-        *rule_pair(
-            Cheap(1.0, 1.0, 4.0), 1e-3, (0.0, 0.0, 0.0, 0.0, 1.0), (1.0, 1.0, 1.0, 1.0, 0.0)
-        ),
-        {"trials": 40000},
-    ),
-    "no query noise": lambda: (*rule_pair(NoNoise(0.5, 1.0, 1.0)), PAIRS),
-    "sparse vector 3": lambda: (*variant(3, (0.0,) * 8, (1.0,) * 7 + (0.0,)), {"trials": 100_000}),
-    "sparse vector 5": lambda: (*variant(5, UP, DOWN), PAIRS),
-    "sparse vector 6": lambda: (*variant(6, ZEROS, ONES), {"trials": 40000}),
-}
-for _name in ("sparse vector 3", "sparse vector 5", "sparse vector 6"):
-    FAULTS[_name] = lambda case=FAULTS[_name]: (*case()[:-1], case()[-1] | {"delta": 0.0})

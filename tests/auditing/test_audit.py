@@ -15,15 +15,13 @@ from nrjax.cli import main
 from nrjax.simulation import montecarlo
 from tests.auditing.cases import (
     DELTA,
-    FAULTS,
     HONEST,
-    ONES,
-    ZEROS,
-    Quiet,
     brownian,
     interaction,
+    unknown_keys,
     variant,
 )
+from tests.auditing.faults import FAULTS, ONES, ZEROS, Quiet
 
 pytestmark = pytest.mark.numerical
 SHORT, LONG = 40, 1000
@@ -192,11 +190,23 @@ def error(*arguments, **options):
     return raised.value
 
 
+def test_noise_that_depends_on_the_data_needs_the_neighbour():
+    """With a shift the counts of a hidden key would show, and an honest mechanism be accused."""
+    for neighbour in (None, np.array([1.0, 0.0])):
+        assert "KeyNoise depends on them" in str(error(unknown_keys(5, 2), neighbour))
+    audit = nrjax.audit(unknown_keys(5, 2), unknown_keys(4, 2), trials=2000)
+    assert audit.verdict == "not enough trials"
+    assert "Pad the smaller transcripts" in str(
+        error(unknown_keys(5, 2), unknown_keys(5), trials=10)
+    )
+
+
 STUDY = """
 import nrjax
-from tests.auditing.cases import HONEST, interaction
+from tests.auditing.cases import HONEST, interaction, unknown_keys
 
-study = nrjax.Study("mine", {"honest": HONEST["laplace"]()[0], "custom": HONEST["rounds"]()[0]})
+honest, custom = (HONEST[name]()[0] for name in ("laplace", "rounds"))
+study = nrjax.Study("mine", {"honest": honest, "custom": custom, "keys": unknown_keys(5, 2)})
 """
 
 
@@ -206,10 +216,11 @@ def test_the_command_audits_the_cases_of_a_file(tmp_path, capsys):
     assert main(["audit", str(path)]) == 0
     out = capsys.readouterr().out
     assert "honest: Holds: the probability" in out
-    assert "custom: Not audited" in out
-    path.write_text(STUDY.replace('HONEST["laplace"]()[0]', "interaction(nrjax.Laplace(()), "
-                                  "__import__('tests.problems').problems.Planted("
-                                  "nrjax.PureGuarantee(1.0), 0.5))"))  # fmt: skip
+    assert "custom: Not audited, since" in out
+    assert "keys: Not audited: its noise needs the neighbouring data" in out
+    planted = "Planted(nrjax.PureGuarantee(1.0), 0.5)"
+    unstated = f"interaction(nrjax.Laplace(()), __import__('tests.problems').problems.{planted})"
+    path.write_text(STUDY.replace('"honest": honest', f'"honest": {unstated}'))
     assert main(["audit", str(path)]) == 2  # no sensitivity is stated
     assert "neighbour must be given" in capsys.readouterr().err
 

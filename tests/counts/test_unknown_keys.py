@@ -306,7 +306,6 @@ def test_noise_for_other_counts_is_refused():
     for make in (
         lambda: dataclasses.replace(found, value=COUNTS + 1),
         lambda: dataclasses.replace(found.until(at_least=1.0), value=COUNTS[::-1]),
-        lambda: nrjax.audit(found.until(at_least=1.0), neighbour=np.array([1.0, 0.0, 0.0])),
     ):
         with pytest.raises(ValueError, match="value must be the value of its KeyNoise"):
             make()
