@@ -45,7 +45,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 if TYPE_CHECKING:
     from nrjax._public import *  # noqa: F403
