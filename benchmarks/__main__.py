@@ -1,6 +1,6 @@
 """All benchmarks in one table: speed, ratio to a baseline, peak memory, device.
 
-    python -m benchmarks [NAME ...] [--quick]
+    python -m benchmarks [NAME ...] [--quick] [--page docs/benchmarks.md]
     python -m benchmarks --platform {cpu,gpu,tpu} [NAME ...] [--inner-steps ...] [--lanes ...]
 
 Each benchmark runs in a separate process with the default settings of its own command line,
@@ -14,6 +14,7 @@ one of the loops (`benchmarks.accelerators`).
 
 import argparse
 import sys
+from pathlib import Path
 
 from benchmarks import table
 
@@ -59,6 +60,7 @@ def main(arguments: list[str] | None = None, known: dict[str, str] | None = None
         "names", nargs="*", metavar="NAME", help=f"one of {', '.join(known)} (default: all)"
     )
     parser.add_argument("--quick", action="store_true", help="use tiny sizes, as a test")
+    parser.add_argument("--page", help="write the table to this file too, as a page of the site")
     parser.add_argument(
         "--platform",
         choices=("cpu", "gpu", "tpu"),
@@ -80,7 +82,12 @@ def main(arguments: list[str] | None = None, known: dict[str, str] | None = None
     except (LookupError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    return 1 if table.show(benchmarks, options.quick) else 0
+    failed, rows = table.show(benchmarks, options.quick)
+    if options.page:
+        given = sys.argv[1:] if arguments is None else arguments
+        command = " ".join(["python -m benchmarks", *given])
+        Path(options.page).write_text(table.page(rows, command))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

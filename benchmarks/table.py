@@ -1,6 +1,9 @@
 """The table of `python -m benchmarks`, with every benchmark in a separate process."""
 
+import importlib.metadata
 import json
+import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -8,10 +11,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import nrjax
+
 _ROOT = Path(__file__).parents[1]
 _HEADINGS = ("benchmark", "claim", "trials/s", "ratio", "to", "peak GiB", "device", "roofline", "")
 _WIDTHS = (18, 55, 10, 8, 28, 8, 16, 8, 0)
 _NUMBERS = (2, 3, 5, 7)
+_PAGE = """# Benchmarks
+
+`{command}` wrote this table, with {setting}.
+Compile time is not counted. "Peak" is the peak memory of a benchmark's process ("+": on the
+accelerator). Further measurements, with their settings, follow the table.
+
+{table}
+
+---
+
+```{{include}} ../benchmarks/README.md
+:start-line: 2
+```
+"""
 
 
 class Failed(Exception):
@@ -53,13 +72,13 @@ def measure(module: str, quick: bool) -> dict[str, Any]:
         return json.loads(report.read_text())
 
 
-def lines(name: str, report: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a benchmark."""
+def rows_of(name: str, report: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row of a benchmark."""
     peak = f"{report['peak']:.2f}"
     if report["device_peak"] is not None:
         peak += f"+{report['device_peak']:.2f}"
     for row in report["rows"]:
-        yield line(
+        yield (
             name,
             row["claim"],
             _number(row["trials_per_second"]),
@@ -88,26 +107,48 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def show(benchmarks: dict[str, str], quick: bool) -> list[str]:
-    """Print the table line by line, and return the names of the benchmarks that failed.
+def show(benchmarks: dict[str, str], quick: bool) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Print the table line by line.
 
     What a failed benchmark wrote goes to standard error.
 
     Args:
         benchmarks: modules by the names to show.
         quick: whether to use tiny sizes.
+
+    Returns:
+        The names of the benchmarks that failed, and the cells of all rows.
     """
-    failed = []
+    failed, rows = [], []
     print(line(*_HEADINGS), flush=True)
     for name, module in benchmarks.items():
         try:
-            for text in lines(name, measure(module, quick)):
-                print(text, flush=True)
+            found = list(rows_of(name, measure(module, quick)))
         except Failed as error:
             failed.append(name)
-            print(line(name, *[""] * (len(_WIDTHS) - 2), f"failed: {error}"), flush=True)
+            found = [(name, *[""] * (len(_WIDTHS) - 2), f"failed: {error}")]
             print(f"--- {name}\n{error.log}", file=sys.stderr, flush=True)
-    return failed
+        for cells in found:
+            print(line(*cells), flush=True)
+        rows += found
+    return failed, rows
+
+
+def page(rows: Sequence[Sequence[str]], command: str) -> str:
+    """Return the page of the documentation, in Markdown.
+
+    Args:
+        rows: cells of the rows.
+        command: the command that measured them.
+    """
+    setting = (
+        f"nrjax {nrjax.__version__}, JAX {importlib.metadata.version('jax')} and "
+        f"Python {platform.python_version()} on {os.cpu_count()} cores ({platform.machine()})"
+    )
+    rules = [" ---: " if place in _NUMBERS else " --- " for place in range(len(_HEADINGS))]
+    body = [f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in rows]
+    table = "\n".join([f"| {' | '.join(_HEADINGS)} |", f"|{'|'.join(rules)}|", *body])
+    return _PAGE.format(command=command, setting=setting, table=table)
 
 
 def chosen(names: Sequence[str], known: dict[str, str]) -> dict[str, str]:

@@ -64,6 +64,18 @@ def test_a_line_has_the_measurements_of_a_process(known, capsys):
     assert cells(lacking)[-1] == "skipped: The data set is not there."
 
 
+def test_the_page_has_the_rows_of_the_table(known, capsys, tmp_path):
+    page = tmp_path / "benchmarks.md"
+    assert command.main(["sound", "broken", "--quick", "--page", str(page)], known) == 1
+    text = page.read_text()
+    assert text.startswith("# Benchmarks\n\n`python -m benchmarks sound broken --quick --page")
+    headings, _, sound, broken = [row for row in text.splitlines() if row.startswith("|")]
+    assert headings.startswith("| benchmark | claim | trials/s | ratio |")
+    assert sound.startswith("| sound | tiny | 1,234 | 0.987 | NumPy | ")
+    assert broken.endswith("| failed: RuntimeError: different distributions: one case |")
+    assert (headings.count("|"), sound.count("|")) == (10, 10)
+
+
 def test_a_failing_benchmark_is_shown_and_the_others_run(known, capsys):
     assert command.main([], {name: known[name] for name in ("broken", "sound")}) == 1
     seen = capsys.readouterr()
