@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._threefry import in_pairs, is_placed
+from nrjax._tracing import INLINE
 
 
 def normals(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -28,7 +29,7 @@ def normals(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     return jnp.concatenate(_polar(*pairs))[:size].reshape(shape)
 
 
-@functools.partial(jax.jit, inline=True)  # traced once per shape
+@functools.partial(jax.jit, inline=INLINE)  # traced once per shape
 def _polar(first: Array, second: Array) -> tuple[Array, Array]:
     """Return two independent standard normal numbers from two random words."""
     bits = jnp.iinfo(first.dtype).bits

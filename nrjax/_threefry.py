@@ -27,6 +27,8 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 
+from nrjax._tracing import INLINE
+
 STREAM = 4
 """Version number of the random bits that a seed gives.
 
@@ -91,7 +93,7 @@ def _pair(key: Array) -> tuple[Array, Array]:
     return jnp.stack([key[0], key[1], _SINGLE | (key[2] >> 1)]), (key[2] & 1) != 0
 
 
-@functools.partial(jax.jit, inline=True)  # traced once per shape
+@functools.partial(jax.jit, inline=INLINE)  # traced once per shape
 def _hash(key: Any, high: Array, low: Array) -> tuple[Array, Array]:
     """Return the two words of the threefry2x32 hash of the inputs `(high, low)`."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))

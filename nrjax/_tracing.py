@@ -8,6 +8,10 @@ from typing import Any, TypeVar
 
 import jax
 
+_OPTIONS: Any = getattr(jax, "Inline", None)
+INLINE: Any = True if _OPTIONS is None else _OPTIONS.JAX_EARLY  # an enumeration since JAX 0.12
+"""The option of `jax.jit` for functions that are traced once, but are no calls in other traces."""
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _TRACED: list[Any] = []
@@ -19,7 +23,7 @@ def cached_trace(function: _Function) -> _Function:
 
     Calls share a trace if their arguments have equal structures, shapes and dtypes.
     """
-    traced: Any = jax.jit(function, inline=True)
+    traced: Any = jax.jit(function, inline=INLINE)
     _TRACED.append(traced)
 
     @functools.wraps(function)

@@ -15,6 +15,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import largest_divisor
+from nrjax._tracing import INLINE
 from nrjax._validation import check, concrete_or_none
 from nrjax.composition import certificates, requests
 from nrjax.composition._state import least_cost
@@ -129,13 +130,13 @@ def _squared_mu(x: Array, centre: Array, tail: Array) -> Array:
     return round_cost_up(mu * mu, x, 64)
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def squared_mu_of_odds(x: Array) -> Array:
     """Return squared mu for `tail = 1/(1 + exp(x))`, infinite where exp(x) overflows."""
     return _squared_mu(x, jnp.tanh(0.5 * jnp.minimum(x, 2)), 1 / (1 + jnp.exp(jnp.maximum(x, 2))))
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def _squared_mu_of_laplace(x: Array) -> Array:
     """Return mu^2, rounded up, of the Gaussian privacy (mu-GDP) of Laplace noise.
 
@@ -180,7 +181,7 @@ The privacy loss exceeds the epsilon with probability at most the request's delt
 
 # Each is compiled once, so that plain Python does not wait for every operation.
 _CERTIFICATES = {
-    kind: jax.jit(certificate, inline=True)
+    kind: jax.jit(certificate, inline=INLINE)
     for kind, certificate in (
         (requests.LaplaceReduction, certificates.laplace_reduction),
         (requests.LaplaceMechanism, certificates.laplace_mechanism),
@@ -189,7 +190,7 @@ _CERTIFICATES = {
         (requests.DiscreteLaplaceReduction, certificates.discrete_laplace_reduction),
     )
 }
-_capped = jax.jit(certificates.capped, inline=True)
+_capped = jax.jit(certificates.capped, inline=INLINE)
 
 
 def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:

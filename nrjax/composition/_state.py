@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax._numerics import two_sum
+from nrjax._tracing import INLINE
 from nrjax._validation import check, check_integer, concrete_or_none
 from nrjax.pytrees import Pytree, static
 
@@ -41,7 +42,7 @@ def least_cost(dtype: Any) -> float:
     return float(jnp.finfo(dtype).tiny) / float(jnp.finfo(dtype).eps) ** 2
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def add(spending: Spending, cost: Array) -> Spending:
     """Return the sum plus one cost, infinite after a cost that was NaN, negative or infinite."""
     eps = float(jnp.finfo(cost.dtype).eps)
@@ -53,7 +54,7 @@ def add(spending: Spending, cost: Array) -> Spending:
     return Spending(jnp.where(sound, total, jnp.inf), jnp.where(sound, residual, 0))
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def add_all(spending: Spending, costs: Array) -> Spending:
     """Return a sum plus all costs along the first axis of `costs`, added one by one."""
     return jax.lax.scan(lambda total, cost: (add(total, cost), None), spending, costs)[0]

@@ -159,7 +159,7 @@ def _layouts(share: DeviceShare) -> tuple[_Layout, _Layout]:
 
 def _words(leaves: list[Array]) -> list[Any]:
     """Return leaves with tuples of words in place of keys. Words are faster to move."""
-    return [tuple(jax.random.key_data(leaf)) if is_key(leaf) else leaf for leaf in leaves]
+    return [tuple(jnp.moveaxis(jax.random.key_data(k), -1, 0)) if is_key(k) else k for k in leaves]
 
 
 def _keys(leaves: list[Any], like: list[Array]) -> list[Array]:

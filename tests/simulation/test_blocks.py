@@ -69,6 +69,17 @@ class TwoInARow(nrjax.PublicThreshold):
         return (count, noise), count >= 2
 
 
+class Redrawn(nrjax.PublicThreshold):
+    """A threshold with noise from a key in its state, which is another one at each step."""
+
+    def init(self, key, epsilon):
+        return key
+
+    def step(self, key, state, epsilon, utility) -> Any:
+        state = jax.random.fold_in(state, 1)
+        return state, utility + 0.1 * jax.random.normal(state) >= self.threshold
+
+
 class Doubled(Distance):
     """A distance of a hypothesis that differs from the release."""
 
@@ -93,6 +104,7 @@ def filtered():
 LAPLACE = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(1.0)}
 OTHERS: dict[str, dict[str, Any]] = {
     "custom": {"process": Custom(), "rule": TwoInARow(-0.5), "utility": Doubled(3.0)},
+    "key in a state": {"rule": Redrawn(-0.5)},
     "vector": {
         "value": np.full(9, 3.0),
         "process": nrjax.Brownian((9,)),
@@ -118,7 +130,7 @@ TABLE = (
     | {case.name: {"process": case.build(()), "guarantee": None} for case in PROCESSES}
     | {case.name: {"rule": case.build(-0.5)} for case in RULES}
 )
-SHORT = ("custom", "AboveThreshold")
+SHORT = ("custom", "key in a state", "AboveThreshold")
 CASES = long_except(TABLE, *SHORT)
 
 

@@ -16,6 +16,7 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
+from nrjax._tracing import INLINE
 from nrjax._validation import check, concrete_or_none
 from nrjax.erm.trust_region.secular import minimiser, multiplier
 from nrjax.erm.trust_region.tridiagonal import Tridiagonal, padded, rotate_back, tridiagonalise
@@ -70,7 +71,7 @@ def _reduce_in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
     return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:lanes], parts)
 
 
-@partial(jax.jit, inline=True)  # a jitted function is traced once
+@partial(jax.jit, inline=INLINE)  # a jitted function is traced once
 def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, Array]:
     """Return the minimisers, multipliers and residuals of a batch of problems."""
     # Divisions by one number per lane are written as products: XLA rounds divisions in one of two
