@@ -41,8 +41,8 @@ class NoiseProcess(Pytree, abc.ABC):
         integral: whether the noise is integer-valued, so that the private value must be.
         noise: distribution of the noise at one time: "gaussian", "laplace", "discrete laplace",
             "skellam", or a name of your own. Guarantees refuse noise of another name; None is
-            accepted by every guarantee. That the noise has this distribution, with independent
-            coordinates of variance (Gaussian) or scale (Laplace) `time`, is not checked.
+            accepted by every guarantee. It is not checked whether the noise has this distribution,
+            with independent coordinates of variance (Gaussian) or scale (Laplace) `time`.
     """
 
     shape = ()

@@ -22,7 +22,9 @@ _SPACINGS = 256
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question about private data. The functions of `nrjax.questions` make questions.
+    """A question about private data, which `nrjax.choose` answers.
+
+    Make one by a function of `nrjax.questions`, such as `mean` or `count`.
 
     >>> nrjax.questions.count([True, False, True])
     Question('count of 3 rows')

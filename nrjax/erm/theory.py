@@ -41,7 +41,7 @@ def covariance_epsilon(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Return an epsilon that gives `excess_risk` by covariance perturbation (ridge).
+    """Return an epsilon that suffices for `excess_risk` by covariance perturbation (ridge).
 
     By Ligett 2017, Theorem 3.1, it is `c (2 sqrt(p) M + p M^2)/(n alpha)`, where alpha is
     `excess_risk`, p is `dimension` and M is `ridge_radius(lambda, ball)`. The factor c is
@@ -75,7 +75,7 @@ def covariance_excess_risk(
 def output_logistic_epsilon(
     excess_risk: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
-    """Return an epsilon that gives `excess_risk` by output perturbation (logistic).
+    """Return an epsilon that suffices for `excess_risk` by output perturbation (logistic).
 
     By Ligett 2017, Theorem 3.3, it is the positive solution of `2 sqrt(2) p/(n lambda eps) + 4
     p^2/(n^2 lambda eps^2) = alpha`, where alpha is `excess_risk`. The theorem holds for rows of l2
@@ -106,7 +106,7 @@ def output_ridge_epsilon(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Return an epsilon that gives `excess_risk` by output perturbation (ridge).
+    """Return an epsilon that suffices for `excess_risk` by output perturbation (ridge).
 
     By Ligett 2017, Theorem A.9, corrected, it is `D1 sqrt((1 + lambda p)/alpha)`, where alpha is
     `excess_risk` and D1 the l1-sensitivity of the optimum, `sqrt(p)` times

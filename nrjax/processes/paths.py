@@ -51,7 +51,7 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
         which its distribution is exact, or traced times are not positive, finite and not rising.
 
     Raises:
-        ValueError: `times` are not as described, or `key` is not a key.
+        ValueError: `times` are not positive and finite, or rise, or `key` is not a key.
     """
     times = _check_times(times)
     before = jnp.concatenate([jnp.full(1, jnp.inf, times.dtype), times[:-1]])
@@ -90,7 +90,7 @@ def scan_noise(
         The last carry, and the outputs with a leading axis of steps.
 
     Raises:
-        ValueError: `times` are not as described, or `key` is not a key.
+        ValueError: `times` are not positive and finite, or rise, or `key` is not a key.
     """
     times = _check_times(times)
     noise_key = key_for(process, role_key(unrolled(check_key(key)), Role.NOISE))
