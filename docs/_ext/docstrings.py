@@ -38,12 +38,11 @@ def _role(code):
 
 def _process(app, what, name, obj, options, lines):
     """Convert code, and escape the characters that reStructuredText would read as markup."""
-    text = _SHAPE.sub(r"\\*", "\n".join(lines))
-    text = _STATEMENT.sub(r":ref:`\1 <statement-\2>`", text)
+    text = _STATEMENT.sub(r":ref:`\1 <statement-\2>`", "\n".join(lines))
     parts = _CODE.split(text)
     for i, part in enumerate(parts):
         if i % 2 == 0:
-            parts[i] = part.replace("|", r"\|")
+            parts[i] = _SHAPE.sub(r"\\*", part.replace("|", r"\|"))
         elif not parts[i - 1].endswith(":") and not part.startswith("``"):
             parts[i] = _role(part)
     lines[:] = "".join(parts).split("\n")

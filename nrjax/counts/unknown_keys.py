@@ -157,7 +157,7 @@ class UnknownKeysGuarantee(Guarantee):
 
     With m keys per user, `P(S) <= int_S exp(epsilon(T)) dP' + delta` for every set S of transcripts
     and the time T of the stop, where `epsilon(t) = common.epsilon(t) - m log(1 - crossing)` and
-    `delta = common.delta + m crossing` (statement 39 of docs/proofs). It holds for rules that see
+    `delta = common.delta + m crossing` (statement 39 of `docs/proofs`). It holds for rules that see
     only what is shown. A realised loss may exceed epsilon more often, since hidden keys have losses
     too.
 
@@ -282,7 +282,7 @@ def unknown_keys(
     Use it for words, names or cities when the list of keys is itself private. With a public list,
     use `nrjax.laplace` or `nrjax.brownian`. Laplace noise needs less epsilon for up to about 10
     keys per user, and Brownian noise for more (Korolova et al. 2009 and Rogers 2023 for one
-    release; statement 39 of docs/proofs).
+    release; statement 39 of `docs/proofs`).
 
         >>> counts = [900, 400, 60, 1, 1, 1]  # numbers of users who hold each key
         >>> mechanism = nrjax.counts.unknown_keys(counts, keys_per_user=1, delta=1e-6)

@@ -30,7 +30,7 @@ class PoissonSelection(Selection):
     one. A success is a run whose score reaches a public threshold. If a run rarely succeeds, many
     runs per stage are needed, and `RepeatedSelection` costs less.
 
-    With `T_i = tanh(epsilon_i/2)`, publishing at stage i costs (statement 37 of docs/proofs):
+    With `T_i = tanh(epsilon_i/2)`, publishing at stage i costs (statement 37 of `docs/proofs`):
 
     * the first success: `epsilon_i + h(mean_i, epsilon_i) + sum_(j < i) mean_j T_j`, where h is at
       most `epsilon_i` and at most `mean_i T_i/2`;
