@@ -24,9 +24,21 @@ from nrjax.erm.sensitivity import Ball, logistic_radius
 
 
 def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
-    """Return `log(1 + exp(-m))` at the margin m of a row times its label, without overflow."""
+    """Return `log(1 + exp(-m))` at the margin m of a row times its label, without overflow.
+
+    The logarithm is the series of `2 artanh(s)` at `s = e/(2 + e) <= 1/3`, with `e = exp(-|m|)`,
+    which takes a third of the time of `log1p`.
+    """
     margin = jnp.matmul(signed_row, theta)
-    return jnp.maximum(-margin, 0) + jnp.log1p(jnp.exp(-jnp.abs(margin)))
+    small = jnp.exp(-jnp.abs(margin))
+    ratio = small / (2 + small)
+    square, series = ratio * ratio, jnp.zeros_like(ratio)
+    # The terms that are left out are below a unit roundoff of the derivative, too.
+    terms = math.ceil(math.log(4 / float(jnp.finfo(margin.dtype).eps), 9))
+    for power in reversed(range(terms)):
+        series = series * square + 2 / (2 * power + 1)
+    # `jnp.maximum` has a derivative of its own at 0, where that of `jnp.abs` is 1.
+    return jnp.where(margin < 0, -margin, 0) + ratio * series
 
 
 class LogisticUtility(OutputUtility):
@@ -55,25 +67,28 @@ class LogisticUtility(OutputUtility):
         `rounding=False` the bounds omit most of the rounding error of `evaluate`, and are ten times
         closer to each other near the optimum in float32.
         """
-        away = hypothesis - self.optimum
-        lowest, highest = self.expansion.excess(away, self.regularisation)
+        away, expansion = hypothesis - self.optimum, self.expansion
+        lowest, highest = expansion.excess(away, self.regularisation)
         lowest, highest = self.optimum_loss + lowest, self.optimum_loss + highest
-        dimension, longest = hypothesis.size, self.expansion.longest
+        dimension, longest = hypothesis.size, expansion.longest
         # The last term is the rounding of the optimum's risk, which was computed in float64.
         unit = 0.5 * float(jnp.finfo(hypothesis.dtype).eps) + 2.0**-53
-        size = jnp.linalg.norm(hypothesis)
+        size, distance = jnp.linalg.norm(hypothesis), jnp.linalg.norm(away)
         # Rounding of the margins (dot products of rounded rows), the losses, their sum, the ridge.
+        margin = jnp.minimum(longest * size, jnp.sum(expansion.typical * jnp.abs(hypothesis)))
         ridge = 0.5 * self.regularisation * size * size
         risk = jnp.minimum(highest, 1 + longest * size + ridge)
         rows, features = self.rows.shape
         depth = summation_depth(rows, features, dimension)
-        error = (dimension + 10) * longest * size + (depth + dimension + 64) * risk
+        error = (dimension + 10) * (margin + ridge) + (depth + 32) * risk
         error = error if rounding else 4 * highest
         # Hypothesis and optimum are rounded too: the gradient bounds the change of risk.
         moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)
-        steepest = self.regularisation + 0.25 * longest * longest
-        near = steepest * (jnp.linalg.norm(away) + unit * moved)
-        moved *= jnp.minimum(near, longest + self.regularisation * (size + unit * moved))
+        near = distance + unit * moved
+        # The curvature grows exponentially, and so at most as fast as its chord on the way.
+        steepest = expansion.curvatures[0] * (1 + jnp.exp(1.01 * longest * near)) / 2
+        steepest = self.regularisation + jnp.minimum(0.25 * longest * longest, 1.01 * steepest)
+        moved *= jnp.minimum(steepest * near, longest + self.regularisation * (size + unit * moved))
         error = unit * (error + moved + 4 * jnp.abs(self.baseline))
         return self.baseline - (highest + error), self.baseline - (lowest - error)
 

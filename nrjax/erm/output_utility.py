@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -25,6 +24,9 @@ _TILE_SIZE = 2**20
 A loss that stores one float32 number per entry then takes 256 MiB in 64 trials.
 """
 
+_BRANCHES = 8
+"""Number of terms that are added at once in a sum by a tree."""
+
 
 def project(release: Array, radius: Array) -> Array:
     """Return the release, shape (dimension,), scaled down to the ball if its norm is larger."""
@@ -37,25 +39,30 @@ def _tile_rows(features: int, dimension: int) -> int:
     return max(1, _TILE_SIZE // max(features, dimension))
 
 
-def _block(terms: int) -> int:
-    """Return the square root of the number of terms, rounded up."""
-    return math.isqrt(max(terms - 1, 0)) + 1
-
-
 def _sum(terms: Array) -> Array:
-    """Return the sum of a vector, taken by blocks so that each term is rounded fewer times."""
-    block = _block(terms.size)
-    padded = jnp.pad(terms, (0, -terms.size % block)).reshape(-1, block)
-    # The barrier keeps XLA from fusing the two sums.
-    return jnp.sum(jax.lax.optimization_barrier(jnp.sum(padded, axis=1)))
+    """Return the sum of a vector, by a tree in which each term is rounded a few times."""
+    while terms.size > _BRANCHES:
+        size = -(-terms.size // _BRANCHES)
+        padded = jnp.pad(terms, (0, _BRANCHES * size - terms.size)).reshape(_BRANCHES, size)
+        # The barrier keeps XLA from fusing two sums.
+        terms = jax.lax.optimization_barrier(jnp.sum(padded, axis=0))
+    return jnp.sum(terms)
+
+
+def _tree_depth(terms: int) -> int:
+    """Return the maximum number of rounded additions of a term in `_sum`."""
+    depth = 0
+    while terms > _BRANCHES:
+        terms, depth = -(-terms // _BRANCHES), depth + _BRANCHES - 1
+    return depth + terms - 1
 
 
 def summation_depth(rows: int, features: int, dimension: int) -> int:
     """Return the maximum number of rounded additions between one row's loss and the mean."""
     tile = _tile_rows(features, dimension)
     if rows < 2 * tile:  # one sum, as in `mean_risk`
-        return 2 * _block(rows)
-    return 2 * _block(tile) + -(-rows // tile) + 1
+        return _tree_depth(rows)
+    return _tree_depth(tile) + _tree_depth(rows // tile) + 1
 
 
 def mean_risk(loss: Loss, data: tuple[Any, Any, Any, Any], theta: Array) -> Array:
@@ -79,7 +86,7 @@ def mean_risk(loss: Loss, data: tuple[Any, Any, Any, Any], theta: Array) -> Arra
                 data = rows, labels, weights
                 return total(*(jax.lax.dynamic_slice_in_dim(a, at, tile) for a in data))
 
-            mean = jnp.sum(jax.lax.map(of_tile, jnp.arange(0, whole, tile)))
+            mean = _sum(jax.lax.map(of_tile, jnp.arange(0, whole, tile)))
             if whole < rows.shape[0]:
                 mean += total(rows[whole:], labels[whole:], weights[whole:])
     return mean + 0.5 * regularisation * jnp.sum(theta * theta)

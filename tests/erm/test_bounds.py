@@ -47,13 +47,31 @@ def wide(dimension=60):
     return x / np.linalg.norm(x, axis=1)[:, None], rng.choice([-1.0, 1.0], 55)
 
 
-DATA = {build.__name__: build for build in (one_direction, long_tail, wide)}
+def separable():
+    """Return data that a hyperplane separates, so that some margins are large, with few equal."""
+    x, _ = long_tail(310)
+    x = x[:310] * (1 - 1e-9 * np.arange(310)[:, None])
+    return x, np.where(x[:, 1] > x[:, 0] - 0.2, 1.0, -1.0)
+
+
+def one_long_row():
+    """Return rows of norm 0.02 and one of norm 1, whose margin is by far the largest."""
+    x, y = separable()
+    x *= 0.02
+    x[17] *= 50
+    return x, y
+
+
+DATA = {
+    build.__name__: build for build in (one_direction, long_tail, wide, separable, one_long_row)
+}
+LAMBDAS = {"separable": 1e-3, "one_long_row": 1e-4}
 each_problem = pytest.mark.parametrize("name", DATA)
 
 
 @functools.cache
 def problem_on(name):
-    return LogisticProblem.fit(*DATA[name](), 0.05)
+    return LogisticProblem.fit(*DATA[name](), LAMBDAS.get(name, 0.05))
 
 
 @jax.jit
@@ -81,7 +99,8 @@ def hypotheses_of(problem, dtype):
 def reference(name, hypotheses):
     """Return the utility in float64, from the data."""
     x, y = DATA[name]()
-    return -np.array([logistic_risk(theta, x, y, 0.05) for theta in hypotheses.astype(float)])
+    risk = functools.partial(logistic_risk, x=x, y=y, weight=LAMBDAS.get(name, 0.05))
+    return -np.array([risk(theta) for theta in hypotheses.astype(float)])
 
 
 def violations(name, utility, hypotheses, dtype):
@@ -105,7 +124,7 @@ def test_bounds_contain_the_evaluated_and_the_exact_utility(name, dtype):
         # Room for rounding on other devices; losses that are all alike round alike.
         error = np.abs(found - reference(name, hypotheses))[distance < 1].max()
         if utility.baseline == 0:
-            room = 5 if name == "one_direction" else 20
+            room = 4 if name == "one_direction" else 20
             assert width[distance < 0.02].min() > room * error
     assert violations(name, problem.utility, hypotheses, dtype) == 0
 
@@ -119,7 +138,7 @@ def with_expansion(utility, **factors):
     return dataclasses.replace(utility, expansion=dataclasses.replace(utility.expansion, **changed))
 
 
-FAULTS = {"flattest": 2, "longest": 0.5, "curvatures": 0.98, "cubic": 0}
+FAULTS = {"flattest": 2, "longest": 0.5, "curvatures": 0.98, "cubic": 0, "fourth": 0.95}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -269,15 +288,16 @@ def test_a_sequence_of_utilities_keeps_its_bounds():
 
 
 def one_by_one(terms):
-    """Return the sum by blocks, in order, with each addition rounded."""
-    block = int(np.ceil(np.sqrt(terms.size)))
-    padded = np.pad(terms, (0, -terms.size % block)).reshape(-1, block)
-    return np.cumsum(np.cumsum(padded, axis=1)[:, -1])[-1]
+    """Return the sum by a tree whose branches are added in order, with each addition rounded."""
+    while terms.size > 1:
+        branches = np.pad(terms, (0, -terms.size % 8)).reshape(8, -1)
+        terms = np.cumsum(branches, axis=0)[-1]
+    return terms[0]
 
 
 @pytest.mark.long
 def test_bounds_hold_in_whatever_order_a_million_rows_are_summed(dtype):
-    """Equal losses make every addition round the same way, to an error above 1e-5."""
+    """Equal losses make many additions round the same way."""
     count, size = 500_000, 12
     x = np.stack([np.full(2 * count, 0.6), np.repeat(np.linspace(1e-6, 0.8, count), 2)], axis=1)
     x[::2, 1] *= -1  # so that the optimum, like theta, is along the first axis
@@ -290,11 +310,11 @@ def test_bounds_hold_in_whatever_order_a_million_rows_are_summed(dtype):
     found = np.asarray(evaluate(theta))
     losses = np.log1p(np.exp(-theta[:, 0] * dtype.type(0.6)))
     weights = np.asarray(utility.weights)
-    worst = -np.array([one_by_one(weights * loss) for loss in losses])
-    worst -= dtype.type(0.025) * np.sum(theta * theta, axis=1)
+    ridge = dtype.type(0.025) * np.sum(theta * theta, axis=1)
+    worst = -np.array([one_by_one(weights * loss) for loss in losses]) - ridge
     assert worst.dtype == dtype
     assert np.all((low <= found) & (found <= high))
     assert np.all((low <= worst) & (worst <= high))
-    if dtype == jnp.float32:
-        exact = np.log1p(np.exp(-0.6 * near)) + 0.025 * near**2
-        assert np.max(np.abs(worst + exact) / exact) > 1e-5
+    if dtype == jnp.float32:  # planted fault: a sum without a tree
+        chain = -np.array([np.cumsum(weights * loss)[-1] for loss in losses]) - ridge
+        assert np.all((chain < low) | (chain > high))

@@ -51,7 +51,7 @@ def peak(work):
 def test_preparing_rows_takes_one_copy_of_them(monkeypatch):
     monkeypatch.setattr(_numerics, "_BLOCK_SIZE", 2**12)
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(20_000, DIMENSION))
+    x = rng.normal(size=(60_000, DIMENSION))
     x /= 1.0000001 * np.linalg.norm(x, axis=1, keepdims=True)
     y = np.sign(rng.normal(size=len(x)))
     rows, weights = merge(x.copy())

@@ -10,6 +10,7 @@ from scipy import optimize
 
 import nrjax
 from nrjax.erm import LogisticProblem, output_utility
+from nrjax.erm.logistic import _signed_loss
 from nrjax.types import overrides
 from tests.erm import risks
 from tests.erm.risks import HUBER, KINDS, LAMBDA, fit, huber, linear, logistic, problem_of
@@ -194,3 +195,15 @@ def test_a_private_test_needs_a_stated_sensitivity():
     low = dataclasses.replace(rule, sensitivity=0.9 * stated.utility_sensitivity)
     with pytest.raises(ValueError, match=r"sensitivity of the rule must be at least"):
         interaction(stated, low)
+
+
+def test_the_logistic_loss_and_its_derivative_are_exact_to_a_few_roundings(dtype):
+    margins = np.concatenate([np.linspace(-40, 40, 4001), [1e-8, -1e-8, -800, 80]]).astype(dtype)
+    one, label = np.ones(1, dtype), np.ones((), dtype)
+    both = jax.value_and_grad(lambda margin: _signed_loss(one, margin[None], label))
+    found, slope = jax.jit(jax.vmap(both))(margins)
+    exact = margins.astype(np.longdouble)
+    assert found.dtype == slope.dtype == dtype
+    tolerance = 4 * np.finfo(dtype).eps
+    np.testing.assert_allclose(found, np.logaddexp(0, -exact), rtol=tolerance)
+    np.testing.assert_allclose(slope, -1 / (1 + np.exp(exact)), rtol=tolerance)
