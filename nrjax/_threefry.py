@@ -29,11 +29,12 @@ from jax.extend.random import define_prng_impl, threefry_prng_impl
 
 from nrjax._tracing import INLINE
 
-STREAM = 4
+STREAM = 5
 """Version number of the random bits that a seed gives.
 
 1: JAX's own keys everywhere. 2: keys of this module everywhere. 3: keys of this module, except that
-custom parts get JAX's own keys. 4: two steps that need one number each share a hash.
+custom parts get JAX's own keys. 4: two steps that need one number each share a hash. 5: counts of
+Skellam noise take both words of a hash.
 """
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -9,7 +9,7 @@ from scipy import stats
 
 from nrjax.outcome import Status
 from nrjax.processes import Skellam, _counts, skellam
-from nrjax.processes._counts import largest_count, poisson
+from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.processes.skellam import SkellamState
 from tests.processes.laws import FAULTY, SOUND, spread, uniform_p
 
@@ -57,19 +57,66 @@ def test_the_samplers_of_jax_are_not_good_enough(monkeypatch, dtype, sampler):
     assert counts_p(1.6e7, 0.4) < 1e-6
 
 
-def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
-    exponential = jax.random.exponential
+EDGES = {  # the smallest means of rejection, and a count of at most 20
+    "poisson": (stats.poisson(10.0), lambda key, one: poisson(key, 10 * one, MANY)),
+    "binomial": (stats.binom(20, 0.5), lambda key, one: binomial(key, 20 * one, 0.5, 0.5)),
+    "rare": (stats.binom(1000, 0.01), lambda key, one: binomial(key, 1000 * one, 0.01, 0.99)),
+}
 
-    def often_zero(key, *arguments):
-        drawn = exponential(key, *arguments)
+
+@pytest.mark.parametrize("name", EDGES)
+def test_rejection_has_its_law_at_its_smallest_mean(name, dtype):
+    law, draw = EDGES[name]
+    drawn = np.asarray(jax.jit(draw)(jax.random.key(0), np.ones(MANY, dtype)))
+    assert drawn.dtype == dtype
+    k = np.arange(41)
+    seen = np.bincount(drawn.astype(int), minlength=k.size)
+
+    def p_value(expected):
+        usual = expected * MANY[0] > 5
+        rest = MANY[0] - seen[usual].sum(), 1 - expected[usual].sum()
+        found, shares = np.append(seen[usual], rest[0]), np.append(expected[usual], rest[1])
+        return stats.chisquare(found, MANY[0] * shares / shares.sum()).pvalue
+
+    assert p_value(law.pmf(k)) > SOUND
+    faulty = law.pmf(k) ** 0.95
+    assert p_value(faulty / faulty.sum()) < FAULTY
+
+
+def test_the_bound_of_the_largest_probability_holds():
+    """`PEAK` bounds it in units of a normal density, and is close."""
+    mean = np.geomspace(_counts.REJECTION_FROM, 1e5, 4001)
+    scaled = [np.sqrt(2 * np.pi * mean) * stats.poisson(mean).pmf(np.floor(mean))]
+    for p in (1e-4, 0.01, 0.1, 0.3, 0.5):
+        n = np.unique(np.ceil(mean / p))
+        law = stats.binom(n, p)
+        scaled.append(np.sqrt(2 * np.pi) * law.std() * law.pmf(np.floor((n + 1) * p)))
+    most = np.concatenate(scaled).max()
+    assert 0.99 < most < _counts.PEAK
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 40])
+def test_draws_of_any_number_take_their_turns(size, dtype):
+    """All are drawn, also next to draws that count gaps, and few are equal."""
+    mean = np.where(np.arange(size) % 3 == 1, 2.0, 1e6).astype(dtype)
+    drawn = np.asarray(poisson(jax.random.key(0), mean, (size,)))
+    assert np.all(np.abs(drawn - mean) < 6 * np.sqrt(mean))
+    assert np.unique(drawn[mean > 2]).size >= np.sum(mean > 2) - 2
+
+
+def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
+    exponential = _counts.exponential
+
+    def often_zero(*arguments):
+        drawn = exponential(*arguments)
         return jnp.where(drawn < 0.5, 0, drawn)
 
-    monkeypatch.setattr(jax.random, "exponential", often_zero)
+    monkeypatch.setattr(_counts, "exponential", often_zero)
 
     # Unwrapped, or a program compiled before the patch could serve.
     @jax.jit
     def drawn(key, mean):
-        unguarded = _counts._gaps(key, (100,), jnp.broadcast_to(mean, (100,)), lambda gap: gap)
+        unguarded = _counts._gaps(key, jnp.broadcast_to(mean, (100,)), lambda gap: gap)
         return poisson.__wrapped__(key, mean, (100,)), unguarded
 
     guarded, unguarded = drawn(jax.random.key(0), jnp.zeros((), dtype))

@@ -113,7 +113,7 @@ ENVIRONMENT = [  # a fact of the manifest, its planted value (None: missing), an
     ("cpu", "another", r"cpu is '.*' here and was 'another' \(use a processor of that kind\)"),
     ("device", "gpu", r"device is 'cpu' here and was 'gpu' \(set JAX_PLATFORMS=gpu\)"),
     ("precision", "float16", r"precision is 'float.*' here and was 'float16' \(unset JAX_ENA"),
-    ("stream", 1, r"stream is 4 here and was 1 \(install an nrjax whose seeds give those bits\)"),
+    ("stream", 1, r"stream is 5 here and was 1 \(install an nrjax whose seeds give those bits\)"),
     ("seed", 7, r"seed is 0 here and was 7"),  # the seed among the settings is 0
     ("fingerprints", {}, r"the code of from-0, or the data that it works on, differs"),
 ]
