@@ -80,7 +80,7 @@ class LogisticUtility(OutputUtility):
         risk = jnp.minimum(highest, 1 + longest * size + ridge)
         rows, features = self.rows.shape
         depth = summation_depth(rows, features, dimension)
-        error = (dimension + 10) * (margin + ridge) + (depth + 32) * risk
+        error = (dimension + 10) * (margin + ridge) + (depth + 64) * risk
         error = error if rounding else 4 * highest
         # Hypothesis and optimum are rounded too: the gradient bounds the change of risk.
         moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)

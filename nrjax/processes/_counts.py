@@ -24,7 +24,7 @@ Below this mean, draws count random gaps.
 PEAK = 1.005
 """Bound on `sqrt(2 pi) deviation` times the largest probability, from `REJECTION_FROM` on.
 
-It is below 1 in all cases that were computed.
+The largest that was computed is 1.004, of Poisson counts with a mean of 10.5.
 """
 
 _ROWS = 16
