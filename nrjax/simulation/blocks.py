@@ -91,14 +91,12 @@ def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, 
     varied, code = share.family.select(number % share.points), record.status
     trial = share.family.member(varied)
     step, status = code // _CODES, code % _CODES
-    hypothesis = record.hypothesis
-    if hypothesis is None:
-        hypothesis = engine.release_of(trial, record.process)
-    judged = record.time, hypothesis, record.utility
+    if record.hypothesis is None:
+        record = record._replace(hypothesis=engine.release_of(trial, record.process))
+    judged = record.time, record.hypothesis, record.utility
     judged = jax.tree.map(lambda leaf: jnp.where(step < 0, engine.blank(leaf), leaf), judged)
-    epsilon = jnp.where(step < 0, 0, record.epsilon)
-    values = dict(zip(("time", "hypothesis", "utility"), judged, strict=True), epsilon=epsilon)
-    ended = record._replace(step=step, status=status, **values)
+    values = dict(zip(("time", "hypothesis", "utility"), judged, strict=True), status=status)
+    ended = record._replace(step=step, epsilon=jnp.where(step < 0, 0, record.epsilon), **values)
     return share.finish(varied, ended)
 
 
