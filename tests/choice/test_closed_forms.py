@@ -1,4 +1,4 @@
-"""Times at which one release meets an error, held against samples."""
+"""Numbers that `choose` shares with closed forms, held against samples and the leaderboard."""
 
 import math
 
@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
+import nrjax
+from nrjax import questions
 from nrjax.choice.closed_forms import (
     gaussian_time_at_distance,
     laplace_time_at_distance,
@@ -45,3 +47,38 @@ def test_the_distance_of_laplace_noise(dimension, confidence):
     error = math.sqrt(confidence * (1 - confidence) / size)
     assert met == pytest.approx(confidence, abs=4 * error + 1e-3)
     assert time < laplace_time_at_distance(2.1, dimension, confidence)
+
+
+class Constant(nrjax.Utility):
+    score: float
+
+    def evaluate(self, hypothesis):
+        return self.score + 0 * hypothesis
+
+
+@pytest.mark.long
+def test_the_numbers_of_the_leaderboard_are_found():
+    """Of 10 looks trials stop at the middle one, where it states 0.3 and 0.278."""
+    line = nrjax.LinearBoundary.tight_at_epsilon(0.3, 1.0, 1e-6)
+    times = float(line.time(0.3)) * 100 ** ((4 - np.arange(10)) / 9)
+    exact = line.on(nrjax.Grid(times))
+    scores = [Constant(float(look == 4)) for look in range(10)]
+
+    def cases(error):
+        parts = {
+            "value": 0.0,
+            "process": nrjax.Brownian(()),
+            "schedule": nrjax.Grid(exact.times),
+            "utility": nrjax.UtilitySequence.of(scores),
+            "rule": nrjax.PublicThreshold(error),
+        }
+        boundaries = {"linear": line, "grid": exact}
+        return {n: nrjax.Interaction(**parts, guarantee=b) for n, b in boundaries.items()}
+
+    choice = nrjax.choose(questions.custom(cases), 0.5, trials=256, progress=False)
+    medians = {row.name: row.median for row in choice.table}
+    assert choice.best == "grid"
+    assert medians == {
+        "linear": pytest.approx(0.3, rel=1e-4),
+        "grid": pytest.approx(0.278, abs=5e-4),
+    }
