@@ -3,13 +3,13 @@
     python -m benchmarks [NAME ...] [--quick] [--page docs/benchmarks.md]
     python -m benchmarks --platform {cpu,gpu,tpu} [NAME ...] [--inner-steps ...] [--lanes ...]
 
-Each benchmark runs in a separate process with the default settings of its own command line,
-`python -m benchmarks.NAME`, which may print more. "Peak" is the peak memory of that process ("+":
-on the accelerator). Compile time is not counted. A benchmark whose data are missing leaves a line
-that says so. On an accelerator the stepping kernels report the fraction of the roofline of its
-measured peaks. With --platform the command prints another table, for five loops on such devices:
-how close they come to the limit of the random number generator, and what they launch. NAME is then
-one of the loops (`benchmarks.accelerators`).
+Each benchmark runs in a separate process with the default settings of its own command line, `python
+-m benchmarks.NAME`, which may print more. "Peak" is the peak memory of that process. A number after
+a "+" is the peak memory on the accelerator. Compile time is not counted. A benchmark whose data are
+missing leaves a line that says so. On an accelerator the stepping kernels report the fraction of
+the roofline of its measured peaks. With --platform the command prints another table, for five loops
+on such devices: how close they come to the limit of the random number generator, and what they
+launch. NAME is then one of the loops (`benchmarks.accelerators`).
 """
 
 import argparse

@@ -20,8 +20,8 @@ _NUMBERS = (2, 3, 5, 7)
 _PAGE = """# Benchmarks
 
 `{command}` wrote this table, with {setting}.
-Compile time is not counted. "Peak" is the peak memory of a benchmark's process ("+": on the
-accelerator). Further measurements, with their settings, follow the table.
+Compile time is not counted. "Peak" is the peak memory of a benchmark's process. A number after a
+"+" is the peak memory on the accelerator. Further measurements follow the table.
 
 {table}
 

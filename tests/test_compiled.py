@@ -17,7 +17,7 @@ WRONG = {  # kind of case: number of trials, place of an argument, and a factor 
     "counts": (2000, -1, 1.2),
     "counts under a budget": (500, 4, 0.95),
 }
-SHORT = ("8 coordinates: squares",)
+SHORT = ("scalar: Brownian, public",)
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_a_line_with_a_bar_is_redrawn_on_a_terminal():
     assert drawn.startswith("█" * 10 + " case outcome: 30 of 30 trials, 10 trials/s")
 
 
+@pytest.mark.long
 def test_simulate_and_sweep_show_progress_on_request(capsys):
     key, trial = jax.random.key(3), interaction([0.25])
     quiet = nrjax.simulate(key, trial, trials=70)

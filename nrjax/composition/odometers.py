@@ -112,7 +112,8 @@ class BrownianOdometer(_BrownianOdometer):
 
     Attributes:
         delta: probability with which the loss may ever exceed the bound, in (0, 1).
-        gamma: value of V near which the bound is tight, > 0: see `tight_at`.
+        gamma: number > 0 that decides at which V, the sum of `D2^2/t`, the bound is tightest. It is
+            far smaller than this V, so let `tight_at` choose it.
         relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 
@@ -137,7 +138,8 @@ class OneSidedBrownianOdometer(_BrownianOdometer):
 
     Attributes:
         delta: probability with which the loss may ever exceed the bound, in (0, 1).
-        gamma: value of V near which the bound is tight, > 0: see `tight_at`.
+        gamma: number > 0 that decides at which V, the sum of `D2^2/t`, the bound is tightest. It is
+            far smaller than this V, so let `tight_at` choose it.
         relation: relation of the neighbours, such as "replace" or "add-remove" (static).
     """
 

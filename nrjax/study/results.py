@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Reporting:
-    """The maker of the summary, the report and the figures of a study.
+    """An object that makes the summary, the report and the figures of a study.
 
     Subclass it to change them. The argument `results` of its methods is a `nrjax.Results`, or a
     `nrjax.Outcomes` in memory. Methods get no data of the study, so that `nrjax summary` and
     `nrjax plot` work without the data.
 
     Attributes:
-        case_facts: names of labels that every case must have, and which come first in its summary.
+        case_facts: names of labels. Every case must have them, and they come first in its summary.
 
     Examples:
         >>> class WithLongest(nrjax.Reporting):

@@ -62,6 +62,7 @@ def test_no_utility_is_above_its_bound(kind, dtype):
             assert np.any(exact > bound - 0.01 * jnp.abs(bound))
 
 
+@pytest.mark.long
 def test_no_utility_is_above_the_optimums_where_rounding_hides_the_regularisation(dtype):
     """The rows lie in a plane, so that the curvature is only `lambda` in other directions."""
     rng = np.random.default_rng(0)

@@ -65,6 +65,7 @@ def ridge(request, tmp_path_factory, data_file):
     return run(study, tmp_path_factory.mktemp("ridge"), trials=60)
 
 
+@pytest.mark.long
 def test_public_tests_stop_at_the_target_and_losses_fall_with_epsilon(logistic):
     for name, case in zip(logistic, summary_of(logistic)["cases"], strict=True):
         assert name == f"logistic-{case['mechanism']}-public"

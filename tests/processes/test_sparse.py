@@ -59,6 +59,7 @@ def pairs(path):
 
 
 @pytest.mark.parametrize("times", [MIXED, COARSE])
+@pytest.mark.long
 def test_joint_law_of_three_times(times):
     """Batches have sparse steps, dense steps, or both."""
     path = pairs(draw_paths(MANY, times, TRIALS, seed=1)[0])

@@ -169,9 +169,7 @@ def test_outcomes_are_those_of_run_until(name, dtype):
     chex.assert_trees_all_equal(some, jax.tree.map(lambda leaf: leaf[77:227], found), strict=True)
 
 
-@pytest.mark.parametrize(
-    "name", long_except(("custom", "vector", "AboveThreshold"), "AboveThreshold")
-)
+@pytest.mark.parametrize("name", long_except(("custom", "vector", "AboveThreshold")))
 def test_devices_and_steps_between_checks_change_no_bit(name):
     trial = trial_of(name)
     other = nrjax.Batching(tile=16, inner_steps=8, devices=jax.devices()[::-1])
@@ -188,6 +186,7 @@ def test_a_trial_that_keeps_stepping_after_its_stop_is_found(monkeypatch):
     assert np.mean(found > expected) > 0.3
 
 
+@pytest.mark.long
 def test_all_statuses_are_among_the_cases():
     found = run_program(trial_of("statuses"), trials=TRIALS)
     listed = {Status.STOPPED, Status.OVERFLOW, Status.NAN_UTILITY}

@@ -215,6 +215,7 @@ def test_stop_steps_have_the_distribution_of_a_numpy_loop():
     assert stop_p_value(steps, numpy_stops(rng, times, 40_000, fresh=True)) < 1e-12
 
 
+@pytest.mark.long
 def test_paths_are_those_of_scan_path():
     parts = logistic_parts()
     trial = nrjax.Interaction(**parts)

@@ -24,6 +24,7 @@ def interaction(score=score, at_least=-0.5, data=(VALUE,)):
     return mechanism.until(score, at_least=at_least, data=data, levels=(0.1, 10.0, 30))
 
 
+@pytest.mark.long
 def test_a_release_that_does_not_look_at_the_data_has_normal_coverage():
     """The test accepts the first release, whose noise is normal."""
     public = interaction(never, -0.5, ())
