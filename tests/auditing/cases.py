@@ -239,6 +239,10 @@ HONEST = {
         PAIRS,
     ),
     "reduced": lambda: (*rule_pair(nrjax.ReducedAboveThreshold(0.5, 1.0), 1.0), PAIRS),
+    "reduced, exponential": lambda: (
+        *rule_pair(nrjax.ReducedAboveThreshold(0.5, 1.0, noise="exponential"), 1.0),
+        PAIRS,
+    ),
     "laplace tests": lambda: (*rule_pair(nrjax.LaplaceTests(0.5, 1.0, 0.5)), PAIRS),
     "gaussian threshold": lambda: (*rule_pair(GAUSSIAN), PAIRS),
     "key": lambda: (Key(1.0), Key(0.0), PAIRS | {"delta": TAIL}),
