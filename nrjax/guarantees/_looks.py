@@ -1,13 +1,46 @@
-"""Checks of the arguments of boundaries that hold at times fixed in advance."""
+"""Boundaries that hold at times fixed in advance: their common base, and checks of arguments."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nrjax._numerics import float_dtype
 from nrjax._validation import as_numeric, check, check_positive, concrete_or_none
+from nrjax.guarantees._rounding import SafeGuarantee, round_up
+
+
+class FixedTimesBoundary(SafeGuarantee):
+    """A boundary with an epsilon at each of its times, and perhaps other numbers at each."""
+
+    delta: Any  # pyright: ignore[reportIncompatibleVariableOverride]
+    times: Any
+    noise: ClassVar[str] = "gaussian"
+    most_times: ClassVar[int]
+
+    def __post_init__(self):
+        names = [field.name for field in dataclasses.fields(self)][2:]
+        for name in names:
+            object.__setattr__(self, name, certified_array(name, getattr(self, name)))
+        super().__post_init__()
+        object.__setattr__(self, "times", falling_times(self.times, self.most_times))
+        for name in names:
+            values, shape = getattr(self, name), self.times.shape
+            check(values.shape == shape, name, values, f"of shape {shape}")
+
+    def _time(self, target: Array, *parameters: Array) -> Array:
+        times = parameters[2]
+        costs = round_up(self._epsilon(times, *parameters), self.margin)
+        # The epsilons of a custom boundary may rise with time.
+        return jnp.min(jnp.where(costs <= target[..., None], times, jnp.inf), axis=-1)
+
+    def _reachable(self, dtype: Any) -> tuple[str, str]:
+        least = np.min(np.asarray(self.epsilon(jnp.asarray(self.times, dtype))))
+        return f"finite and at least {least}, the least cost among the boundary's times", ""
 
 
 def falling_times(times: Any, most: int) -> np.ndarray:

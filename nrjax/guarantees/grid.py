@@ -15,18 +15,15 @@ from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_integer, concrete_or_none
 from nrjax.guarantees._crossing import Curve, crossing, least, raised, tuned
 from nrjax.guarantees._looks import (
-    certified_array,
+    FixedTimesBoundary,
     certified_number,
     check_delta,
     falling_times,
 )
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, round_up
 
-_MOST_TIMES = 5000
-"""Maximum number of times, since computations take quadratic time (about 5 s for 1000)."""
 
-
-class GridBoundary(SafeGuarantee):
+class GridBoundary(FixedTimesBoundary):
     """A boundary on times fixed in advance, `psi(t_i) = D2^2/(2 t_i) + (D2/t_i) c_i`.
 
     Use it in place of another boundary if the schedule is a fixed grid: `boundary.on(grid)` lowers
@@ -54,24 +51,17 @@ class GridBoundary(SafeGuarantee):
             probability above delta.
     """
 
-    delta: Any  # pyright: ignore[reportIncompatibleVariableOverride]
-    times: Any
     heights: Any
-    noise: ClassVar[str] = "gaussian"
     margin: ClassVar[int] = 12  # the formula loses 5
+    most_times: ClassVar[int] = 5000  # as they take quadratic time, about 5 s for 1000
 
     def __post_init__(self):
-        for name in ("times", "heights"):
-            object.__setattr__(self, name, certified_array(name, getattr(self, name)))
         super().__post_init__()
-        times, heights = falling_times(self.times, _MOST_TIMES), self.heights
         concrete = concrete_or_none(self.delta) is not None
         check(concrete, "delta", self.delta, "concrete, because the curve is certified")
-        check(heights.shape == times.shape, "heights", heights, f"of shape {times.shape}")
-        level = crossing(times[::-1], heights[::-1])[1]
+        level = crossing(self.times[::-1], self.heights[::-1])[1]
         expected = f"crossed with probability at most delta = {self.delta}, not {level:.6g}"
-        check(level <= np.min(self.delta), "heights", heights, expected)
-        object.__setattr__(self, "times", times)
+        check(level <= np.min(self.delta), "heights", self.heights, expected)
 
     @property
     def fixed_times(self) -> Any:
@@ -93,7 +83,7 @@ class GridBoundary(SafeGuarantee):
         curve: Any = getattr(boundary, "curve", None)
         expected = "a LinearBoundary or a mixture boundary, which have a curve to lower"
         check(isinstance(boundary, SafeGuarantee) and curve, "boundary", boundary, expected)
-        times = falling_times(times, _MOST_TIMES)
+        times = falling_times(times, cls.most_times)
         concrete = concrete_or_none(boundary.delta) is not None and np.ndim(boundary.delta) == 0
         check(concrete, "boundary", boundary, "of concrete numbers")
         delta = float(boundary.delta)
@@ -126,7 +116,7 @@ class GridBoundary(SafeGuarantee):
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        times = falling_times(times, _MOST_TIMES)
+        times = falling_times(times, cls.most_times)
         curve = _worst_ratio(sensitivity, delta, times.size, lambda _: times)
         return cls._raised(sensitivity, delta, curve, least(curve, float(delta)))
 
@@ -155,7 +145,7 @@ class GridBoundary(SafeGuarantee):
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        check_integer("levels", levels, 1, _MOST_TIMES)
+        check_integer("levels", levels, 1, cls.most_times)
         start, stop = certified_number("low", low), certified_number("high", high)
         check(stop > start or (levels == 1 and stop == start), "high", high, f"above low = {low!r}")
         epsilons = np.geomspace(start, stop, levels)
@@ -166,7 +156,7 @@ class GridBoundary(SafeGuarantee):
             return (float(sensitivity) * (z + np.sqrt(z * z + 2 * target)) / (2 * target)) ** 2
 
         excess = least(_worst_ratio(sensitivity, delta, levels, falling), float(delta))
-        times = falling_times(falling(1 + excess), _MOST_TIMES)
+        times = falling_times(falling(1 + excess), cls.most_times)
         curve = _worst_ratio(sensitivity, delta, levels, lambda _: times)
         return cls._raised(sensitivity, delta, curve, excess)
 
@@ -222,16 +212,6 @@ class GridBoundary(SafeGuarantee):
         index, listed = self._index(time, times)
         raw = sensitivity / time * (0.5 * sensitivity + heights[index])
         return jnp.where(listed, raw, jnp.inf)
-
-    def _time(self, target: Array, *parameters: Array) -> Array:
-        times = parameters[2]
-        costs = round_up(self._epsilon(times, *parameters), self.margin)
-        # The costs of a custom curve may rise with time.
-        return jnp.min(jnp.where(costs <= target[..., None], times, jnp.inf), axis=-1)
-
-    def _reachable(self, dtype: Any) -> tuple[str, str]:
-        least = np.min(np.asarray(self.epsilon(jnp.asarray(self.times, dtype))))
-        return f"finite and at least {least}, the least cost among the boundary's times", ""
 
 
 def _quantile(delta: Any) -> float:

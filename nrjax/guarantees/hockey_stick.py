@@ -13,16 +13,13 @@ from nrjax._numerics import float_dtype
 from nrjax._validation import check, concrete_or_none
 from nrjax.guarantees import _stopping
 from nrjax.guarantees._looks import (
-    certified_array,
+    FixedTimesBoundary,
     certified_number,
     check_delta,
     falling_times,
 )
 from nrjax.guarantees._priors import Objective, checked_prior
-from nrjax.guarantees._rounding import SafeGuarantee, round_up
 
-_MOST_TIMES = 200
-"""Maximum number of times, whose design takes about 3 s."""
 _MOST_DELTA = 0.1
 _LEAST = 1e-6
 """Smallest `D2/sqrt(t)`, which costs an epsilon of about 5e-6 or less."""
@@ -32,7 +29,7 @@ _LARGEST = 300.0
 """Largest epsilon of one release, beyond which probabilities are too small for float64."""
 
 
-class HockeyStickBoundary(SafeGuarantee):
+class HockeyStickBoundary(FixedTimesBoundary):
     """The least ex-post costs of Brownian noise at times fixed in advance (not in the papers).
 
     Use it if a hockey-stick guarantee suffices and few releases are planned, or if you know well
@@ -64,25 +61,16 @@ class HockeyStickBoundary(SafeGuarantee):
         ValueError: `times` do not fall, or the epsilons are not certified by the barrier.
     """
 
-    delta: Any  # pyright: ignore[reportIncompatibleVariableOverride]
-    times: Any
     epsilons: Any
     barrier: Any
-    noise: ClassVar[str] = "gaussian"
     margin: ClassVar[int] = 4  # for casts
     notion: ClassVar[str] = "hockey-stick"
+    most_times: ClassVar[int] = 200  # whose design takes about 3 s
 
     def __post_init__(self):
-        for name in ("times", "epsilons", "barrier"):
-            object.__setattr__(self, name, certified_array(name, getattr(self, name)))
         super().__post_init__()
         delta = certified_number("delta", self.delta)
-        times = falling_times(self.times, _MOST_TIMES)
-        object.__setattr__(self, "times", times)
-        for name in ("epsilons", "barrier"):
-            values = getattr(self, name)
-            check(values.shape == times.shape, name, values, f"of shape {times.shape}")
-        clock, barrier = _clock(self.sensitivity, times), self.barrier
+        clock, barrier = _clock(self.sensitivity, self.times), self.barrier
         check(barrier >= clock / 2, "barrier", self.barrier, "at least D2^2/(2t)")
         found = _stopping.priced(clock, barrier)
         enough = self.epsilons >= found.epsilons
@@ -117,7 +105,7 @@ class HockeyStickBoundary(SafeGuarantee):
             ValueError: an argument is traced or out of range.
         """
         times, prior = checked_prior(times, weights, objective, prior_from)
-        times, delta = falling_times(times, _MOST_TIMES), certified_number("delta", delta)
+        times, delta = falling_times(times, cls.most_times), certified_number("delta", delta)
         check_delta(delta, times.size, _MOST_DELTA)
         clock = _clock(certified_number("sensitivity", sensitivity), times)
         _check_range(clock, times, delta)
@@ -189,16 +177,6 @@ class HockeyStickBoundary(SafeGuarantee):
         _, _, times, epsilons, _ = parameters
         index = jnp.searchsorted(-times, -time)
         return jnp.where(index < times.size, epsilons[jnp.minimum(index, times.size - 1)], jnp.inf)
-
-    def _time(self, target: Array, *parameters: Array) -> Array:
-        _, _, times, epsilons, _ = parameters
-        costs = round_up(epsilons, self.margin)
-        # The epsilons of a custom boundary may rise with time.
-        return jnp.min(jnp.where(costs <= target[..., None], times, jnp.inf), axis=-1)
-
-    def _reachable(self, dtype: Any) -> tuple[str, str]:
-        least = np.min(np.asarray(self.epsilon(jnp.asarray(self.times, dtype))))
-        return f"finite and at least {least}, the least cost among the boundary's times", ""
 
 
 def _clock(sensitivity: Any, times: np.ndarray) -> np.ndarray:
