@@ -22,11 +22,6 @@ def group_by(cases: Iterable[Any], *labels: str) -> dict[tuple[Any, ...], list[A
     return groups
 
 
-def humanise(name: str) -> str:
-    """Return a name with spaces in place of underscores."""
-    return name.replace("_", " ")
-
-
 class PairedDifference(NamedTuple):
     """A difference of the median stopping epsilons (or interquartile ranges) of two cases.
 

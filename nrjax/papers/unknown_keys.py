@@ -18,7 +18,7 @@ from nrjax.counts.thresholds import METHODS
 from nrjax.datasets import Counts, count_keys, flights, load_counts
 from nrjax.datasets._files import extra
 from nrjax.papers._settings import check_settings
-from nrjax.study.formats import number, share
+from nrjax.study.formats import humanise, number, share
 from nrjax.study.report import Report, notions
 from nrjax.study.results import Reporting, Results
 from nrjax.study.schema import StoredCase
@@ -144,7 +144,7 @@ def draw_found(results: Results) -> Any:
     title = f"{facts[0]['data']}: {facts[0]['names']:,} names, {facts[0]['relation']}"
     axes.set_title(title, fontsize="medium")
     plotting.draw_grid(axes, "y")
-    lines = [plotting.legend_line(plotting.humanise(name), look) for name, look in styles.items()]
+    lines = [plotting.legend_line(humanise(name), look) for name, look in styles.items()]
     wanted = plotting.legend_line("wanted", color="0.5", linestyle=":")
     plotting.legend_below(figure, [*lines, wanted, plotting.legend_patch("90 % of trials")], 3)
     return figure

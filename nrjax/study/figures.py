@@ -16,6 +16,7 @@ from matplotlib.patches import Patch
 from nrjax.study import distribution_plots, plotting
 from nrjax.study.compare import compare_cases
 from nrjax.study.distribution_plots import draw_function_axes
+from nrjax.study.formats import humanise
 from nrjax.study.frame import Frame
 from nrjax.study.report import AT_FIRST_STEP
 from nrjax.study.statistics import Distribution
@@ -107,10 +108,10 @@ def _title(frame: Frame, row: tuple[tuple[str, Any], ...], test: str | None) -> 
     parts = []
     for key, label in row:
         name = plotting.ellipsis(str(label))
-        parts.append(_ROW_TITLES[key].format(name if key == "data" else plotting.humanise(name)))
+        parts.append(_ROW_TITLES[key].format(name if key == "data" else humanise(name)))
     study = plotting.ellipsis(frame.about.get("study", ""))
     first = " ".join(parts).removeprefix("on ") or study
-    second = [] if test is None else [f"test: {plotting.humanise(test)}"]
+    second = [] if test is None else [f"test: {humanise(test)}"]
     return "\n".join([first, ", ".join([*second, f"{frame.trials:,} trials"])]).lstrip()
 
 
@@ -137,7 +138,7 @@ def _style_and_name(frame: Frame, case: str) -> tuple[plotting.Style, str]:
         name: str(each.attributes.get("mechanism", name)) for name, each in frame.cases.items()
     }
     hockey_stick = frame.cases[case].attributes.get("notion") == "hockey-stick"
-    name = plotting.humanise(mechanisms[case]) + (" (hockey-stick)" if hockey_stick else "")
+    name = humanise(mechanisms[case]) + (" (hockey-stick)" if hockey_stick else "")
     return plotting.mechanism_styles(mechanisms.values())[mechanisms[case]], name
 
 
@@ -323,7 +324,7 @@ def quantities(frame: Frame) -> Figure:
     for panel, quantity in zip(panels, shown, strict=True):
         having = [case for case, each in scalars.items() if quantity in each]
         values = {case: frame.distribution_of(case, quantity) for case in having}
-        label = plotting.humanise(quantity) + _draw_functions(panel, frame, values)
+        label = humanise(quantity) + _draw_functions(panel, frame, values)
         panel.set_title(_title(frame, (), None), fontsize="medium")
         draw_function_axes(panel, xlabel=label, ylabel="trials at or below (%)")
     _legend(figure, panels, [distribution_plots.BAND])

@@ -1,4 +1,4 @@
-"""Functions that format numbers for tables and sentences, and for strict JSON."""
+"""Functions that format numbers and names for tables and sentences, and for strict JSON."""
 
 import math
 from collections.abc import Sequence
@@ -19,6 +19,11 @@ def json_safe(value: Any) -> Any:
 def number(value: float | None) -> str:
     """Return a number as text with four digits, and "inf" for None."""
     return "inf" if value is None else f"{value:.4g}"
+
+
+def humanise(name: str) -> str:
+    """Return a name with spaces in place of underscores and dashes."""
+    return name.replace("_", " ").replace("-", " ")
 
 
 def share(value: float | None) -> str:

@@ -281,8 +281,3 @@ def unique(values: Iterable[Any]) -> list[Any]:
 def ellipsis(name: str) -> str:
     """Return a name, or an ellipsis and its last 23 characters if it has more than 24."""
     return name if len(name) <= 24 else "…" + name[-23:]
-
-
-def humanise(name: str) -> str:
-    """Return a name with spaces in place of underscores and dashes."""
-    return name.replace("_", " ").replace("-", " ")

@@ -10,6 +10,7 @@ from nrjax.papers._claims import group_by
 from nrjax.papers.ligett2017.settings import METHODS
 from nrjax.study import plotting
 from nrjax.study.compare import interval_of
+from nrjax.study.formats import humanise
 from nrjax.study.plotting import Style
 from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
@@ -41,7 +42,7 @@ class Curve(NamedTuple):
     def label(self) -> str:
         """The legend's text: the method, and its delta if it has one."""
         delta = self.cases[0].attributes.get("delta")
-        return plotting.humanise(self.method) + (f" (δ = {delta:g})" if delta else "")
+        return humanise(self.method) + (f" (δ = {delta:g})" if delta else "")
 
     def of_stopped(self, variable: str) -> list[Distribution]:
         """Return, for each case, a variable's distribution over the trials that stopped."""
@@ -114,7 +115,7 @@ def title(curves: Sequence[Curve]) -> str:
     """Return a panel's title: the task, data, trials and settings that its curves share."""
     facts, trials = curves[0].cases[0].attributes, curves[0].results.trials
     unit = "trial" if trials == 1 else "trials"
-    data = f"{plotting.humanise(facts['task'])} on {plotting.ellipsis(facts['data'])}"
+    data = f"{humanise(facts['task'])} on {plotting.ellipsis(facts['data'])}"
     return (
         f"{data}, {facts['rows']:,} rows, {trials:,} {unit}\n"
         f"{facts['perturbation']} perturbation, constants: {facts['constants']}"

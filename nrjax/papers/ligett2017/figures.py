@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from nrjax.papers.ligett2017.curves import BASE, Curve, by_task, compared, ratios, tested, title
 from nrjax.study import plotting
+from nrjax.study.formats import humanise
 from nrjax.study.plotting import (
     MEAN_EPSILON,
     STOPPING_EPSILON,
@@ -199,7 +200,7 @@ def cheapest(results: Results) -> Figure:
     for (axes,), curves in zip(columns, tasks, strict=True):
         ends |= _draw_ratios(axes, curves)
         axes.set_ylabel("median stopping ε, ratio to noise reduction")
-    unit = Line2D([], [], label=plotting.humanise(BASE), **_REFERENCE)
+    unit = Line2D([], [], label=humanise(BASE), **_REFERENCE)
     marks = [unit, plotting.legend_patch("95 % interval, paired")]
     if np.inf in ends:
         marks.append(_mark("infinite: most trials did not stop", "^"))

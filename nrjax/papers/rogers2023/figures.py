@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from nrjax.papers._claims import group_by
 from nrjax.papers.rogers2023.settings import GROUP, data_name
 from nrjax.study import plotting
-from nrjax.study.plotting import STYLES, Style, ellipsis, humanise
+from nrjax.study.formats import humanise
+from nrjax.study.plotting import STYLES, Style, ellipsis
 from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax.papers._claims import Cases, data_remarks, group_by, humanise
+from nrjax.papers._claims import Cases, data_remarks, group_by
 from nrjax.papers.rogers2023.settings import GROUP, data_name
 from nrjax.study import precision as exactness
-from nrjax.study.formats import json_safe
+from nrjax.study.formats import humanise, json_safe
 from nrjax.study.report import Report
 from nrjax.study.results import Reporting, Results
 from nrjax.study.statistics import Distribution, Sample

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from nrjax.papers import _claims as claims
-from nrjax.papers._claims import group_by, humanise
+from nrjax.papers._claims import group_by
 from nrjax.papers.skellam_counts.settings import median_deviation
-from nrjax.study.formats import json_safe, lowest, number, share
+from nrjax.study.formats import humanise, json_safe, lowest, number, share
 from nrjax.study.precision import remarks
 from nrjax.study.report import AT_FIRST_STEP, Report, notions
 from nrjax.study.results import Reporting, Results

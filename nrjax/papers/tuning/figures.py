@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from nrjax.papers._claims import group_by
 from nrjax.papers.tuning.curves import curves
 from nrjax.study import plotting
-from nrjax.study.plotting import Style, ellipsis, humanise
+from nrjax.study.formats import humanise
+from nrjax.study.plotting import Style, ellipsis
 from nrjax.study.results import Results
 
 _ENDS = {

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from nrjax.papers._claims import data_remarks, group_by, humanise
+from nrjax.papers._claims import data_remarks, group_by
 from nrjax.papers.tuning.curves import curves, epsilon_at
 from nrjax.papers.tuning.settings import FIXED
-from nrjax.study.formats import json_safe, number
+from nrjax.study.formats import humanise, json_safe, number
 from nrjax.study.report import Report
 from nrjax.study.results import Reporting, Results
 

@@ -13,7 +13,8 @@ from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBou
 from nrjax.papers._claims import group_by
 from nrjax.study import figures as shared
 from nrjax.study import plotting
-from nrjax.study.plotting import EPSILON, STYLES, Style, ellipsis, humanise, log_scale
+from nrjax.study.formats import humanise
+from nrjax.study.plotting import EPSILON, STYLES, Style, ellipsis, log_scale
 from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nrjax.papers import _claims as claims
-from nrjax.papers._claims import Cases, group_by, humanise
+from nrjax.papers._claims import Cases, group_by
 from nrjax.study.compare import accuracy_note, met
-from nrjax.study.formats import number
+from nrjax.study.formats import humanise, number
 from nrjax.study.report import Report, standard, warnings
 from nrjax.study.results import Reporting, Results
 
