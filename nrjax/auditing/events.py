@@ -25,10 +25,9 @@ class Event(NamedTuple):
 
     Attributes:
         epsilon: largest stated epsilon of the transcripts of the event.
-        low, high: bounds of `P(event) - exp(epsilon) P'(event)`.
+        low, high: bounds of `P(event) - exp(epsilon) P'(event)`, where P may be either law.
         needed: number of transcripts with which the event would show a violation; None if the
             half on which it was chosen does not suggest one.
-        swapped: whether P is the law on the neighbour.
         smallest: probability below which events remain unseen.
     """
 
@@ -36,7 +35,6 @@ class Event(NamedTuple):
     low: float
     high: float
     needed: int | None
-    swapped: bool
     smallest: float
 
 
@@ -75,7 +73,7 @@ def compare(
         ratio_needed = 2 * math.sqrt(-2 * math.log(alpha)) / advantage
         needed = math.ceil(first[1].size * max(1.5, ratio_needed) ** 2)
     smallest = min(1.0, -math.log(alpha / 2) / size)
-    return Event(epsilon, low - factor * many, high - factor * few, needed, swapped, smallest)
+    return Event(epsilon, low - factor * many, high - factor * few, needed, smallest)
 
 
 def _log_ratio(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

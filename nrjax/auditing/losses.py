@@ -128,7 +128,6 @@ def audit(
         verdict=verdict or "not enough trials",
         interval=betting.interval(losses.values, most, alpha),
         stated=stated,
-        limit=high,
         quantity=_QUANTITIES[hockey_stick],
         reason=reason,
         worst=losses.worst(seed),

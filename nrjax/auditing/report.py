@@ -35,12 +35,11 @@ class Audit:
         'violated'
 
     Attributes:
-        verdict: "violated", "holds" or "not enough trials".
+        verdict: "violated", "not enough trials", or "holds": the audited number is below 1.1 times
+            `stated`, or below 0.001 for a pure guarantee.
         interval: lower and upper bound of the audited number. Each holds with probability `level`,
             whenever the audit ends.
         stated: delta that the number must not exceed, 0 for a pure guarantee.
-        limit: number below which it had to be shown for the verdict "holds": 1.1 times `stated`,
-            or 0.001 for a pure guarantee.
         quantity: audited number in words.
         reason: reason for the verdict: "mean" (of the audited number), "loss" (a loss above the
             epsilon of a pure guarantee, which is a proof), "distribution" (the releases do not have
@@ -55,7 +54,6 @@ class Audit:
     verdict: str
     interval: tuple[float, float]
     stated: float
-    limit: float
     quantity: str
     reason: str
     worst: Worst | Event | None
