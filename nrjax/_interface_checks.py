@@ -28,11 +28,14 @@ class _Part:
         self.part, self.dtype = part, dtype
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method, and turn an error of JAX into a `ValueError` that names the method."""
+        """Call a method, and turn an error of JAX into a `ValueError` that names the method.
+
+        Errors of other kinds than a trace or unsuitable arguments raise pass through unchanged.
+        """
         function = getattr(self.part, method)
         try:
             return function(*arguments, **options)
-        except Exception as error:
+        except (TypeError, ValueError, jax.errors.NonConcreteBooleanIndexError) as error:
             if _is_own(error):
                 raise
             first_line = (str(error).strip().splitlines() or [""])[0]
@@ -102,8 +105,7 @@ def _is_own(error: Exception) -> bool:
     """Return whether nrjax raised an error, so that its message needs no addition."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     name = frame.f_globals.get("__name__", "")
-    own = name.split(".")[0] == "nrjax" and name not in ("nrjax._interface_checks", "nrjax.types")
-    return isinstance(error, (ValueError, TypeError)) and own
+    return name.split(".")[0] == "nrjax" and name not in ("nrjax._interface_checks", "nrjax.types")
 
 
 @partial(jax.jit, static_argnames="structure")

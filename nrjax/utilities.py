@@ -67,12 +67,13 @@ class FunctionUtility(Utility):
         """Return the score of a release, a scalar.
 
         Raises:
-            ValueError: JAX cannot trace the function, or its result is not a scalar.
+            ValueError: JAX cannot trace the function, the arguments do not fit it, or its result is
+                not a scalar.
         """
         arguments = (hypothesis, *self.data)
         try:
             result = self.score(*arguments)
-        except Exception as error:
+        except (TypeError, *_NOT_TRACED) as error:  # a bug of another kind speaks for itself
             raise ValueError(_explained(self.score, arguments, error)) from error
         hint = "Reduce it, for example by jnp.max(jnp.abs(...))."
         is_scalar = result is not None and np.shape(result) == ()

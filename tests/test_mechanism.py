@@ -283,6 +283,15 @@ MISTAKES = [
 ]
 
 
+def broken(release):
+    return {}["scale"] * release
+
+
+def test_an_error_that_a_trace_does_not_explain_passes_through():
+    with pytest.raises(KeyError, match=r"^'scale'"):
+        until(broken, **BARE)()
+
+
 @pytest.mark.parametrize(("call", "message"), MISTAKES, ids=range(len(MISTAKES)))
 def test_a_mistake_is_named(call, message):
     with pytest.raises(ValueError, match=message) as raised:
