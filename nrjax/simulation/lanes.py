@@ -124,13 +124,9 @@ class DeviceShare(NamedTuple):
         number, nothing = jnp.zeros(self.lanes, jnp.int32), jnp.zeros(self.lanes, bool)
         # Keys, of which there are several kinds, are copied from the first trial.
         varied, state = jax.tree.map(blank, self.start(jnp.int32(0)))
-        rows = self.blank_rows(self.rows)
-        return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), rows)
-
-    def blank_rows(self, rows: int) -> dict[str, Any]:
-        """Return results filled with zeros, for the given number of trials."""
         form = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
-        return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), form)
+        rows = jax.tree.map(lambda leaf: jnp.zeros((self.rows, *leaf.shape), leaf.dtype), form)
+        return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), rows)
 
     def split_by_point(self, outcomes: dict[str, Any]) -> dict[str, Any]:
         """Reshape the rows of results to axes (trials, points) in a sweep, else (trials,)."""
