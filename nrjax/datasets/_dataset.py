@@ -24,7 +24,6 @@ class Raw(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     feature_names: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
 
 
 class Source(NamedTuple):
@@ -117,8 +116,8 @@ def scale(name: str, task: str, raw: Raw, normalise: str) -> Dataset:
     y = divided_by_largest_value(raw.y) if task == "ridge" else raw.y
     # Rounding of sums depends on the memory layout. Results must not depend on the file format.
     x = NORMALISATIONS[normalise](np.ascontiguousarray(raw.x))
-    remarks = (*raw.remarks, *dominant_column(name, x, raw.feature_names, normalise))
-    return Dataset(name, task, x, y, raw.feature_names, remarks)
+    remarks = dominant_column(name, x, raw.feature_names, normalise)
+    return Dataset(name, task, x, y, raw.feature_names, tuple(remarks))
 
 
 def dominant_column(
