@@ -17,6 +17,8 @@ from nrjax.papers.tuning.settings import FIXED, Settings
 from nrjax.papers.tuning.trials import Table, Tuning
 from nrjax.study.study import Study
 
+reporting = TuningReporting()
+
 _MOST = {"logistic": 5 * math.log(2), "ridge": 0.5}
 """Largest loss of a row, to which losses are clipped.
 
@@ -118,5 +120,5 @@ def study(settings: Settings) -> Study:
         FileNotFoundError: the data are not on this machine.
         ValueError: the settings do not suit the data.
     """
-    name, reporting = "tuning", TuningReporting()
+    name = "tuning"
     return Study(name, cases(settings), reporting=reporting, settings=settings, source=name)
