@@ -97,11 +97,13 @@ class Plan(NamedTuple):
         error: largest error, in the question's unit.
         confidence: least probability with which the error must be met.
         prior: epsilons (low, high) between which you expect trials to stop, or None.
+        seed: seed of all trials, such as those that find the epsilon of an oracle.
     """
 
     error: float
     confidence: float
     prior: tuple[float, float] | None
+    seed: int = 0
 
 
 PUBLIC = "Public test: epsilon does not cover the decision to stop"
@@ -180,7 +182,7 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
             release = FixedRelease.at_time(mechanism, time, notion)
             return release.until(question.score, data=question.data, at_least=goal)
 
-        time = closed or _oracle_time(once, grid, plan.confidence)
+        time = closed or _oracle_time(once, grid, plan)
         if time is not None and time >= smallest:
             for notion in _notions(mechanism):
                 name = ("once", notion) if notion == "hockey-stick" else ("once",)
@@ -291,18 +293,16 @@ def _tests(
         yield name, settled, test, Grid.explicit(np.asarray(grid.times, float)[test.first :])
 
 
-def _oracle_time(
-    once: Callable[[float], Interaction], grid: Grid, confidence: float
-) -> float | None:
+def _oracle_time(once: Callable[[float], Interaction], grid: Grid, plan: Plan) -> float | None:
     """Return the largest time of a grid at which one release meets the target, by bisection.
 
     Nobody can know this time beforehand. It is None if the last time does not suffice.
     """
-    times = np.asarray(grid.times, float)
+    times, key = np.asarray(grid.times, float), study_key(plan.seed)
 
     def meets(index: int) -> bool:
-        outcome = outcomes(once(times[index]), CHUNK).run(study_key(0), CHUNK, _ORACLE_FIRST)
-        return bool(np.mean(outcome["status"] == Status.STOPPED) >= confidence)
+        outcome = outcomes(once(times[index]), CHUNK).run(key, CHUNK, _ORACLE_FIRST)
+        return bool(np.mean(outcome["status"] == Status.STOPPED) >= plan.confidence)
 
     missed, met = -1, times.size - 1
     if not meets(met):

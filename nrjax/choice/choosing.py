@@ -95,7 +95,7 @@ def choose(
     check(ok, "prior", prior, "epsilons (low, high) with 0 < low < high, or None")
     target = question.error(error)
     with sharing_traces():
-        runs = _Runs(question, Plan(target, confidence, prior), seed, folder, progress)
+        runs = _Runs(question, Plan(target, confidence, prior, seed), folder, progress)
         with compiled_ahead(runs.needed(), runs.key) as runs.compiled:
             rows = list(_rows(runs, Limits(confidence, level, indifference, trials)))
     best = next((row for row in rows if row.verdict == Verdict.BEST), None)
@@ -117,12 +117,10 @@ def choose(
 class _Runs:
     """The trials of the candidates of a choice, in memory or in a folder."""
 
-    def __init__(
-        self, question: Question | Custom, plan: Plan, seed: int, folder: Any, progress: bool
-    ):
+    def __init__(self, question: Question | Custom, plan: Plan, folder: Any, progress: bool):
         self.listed: dict[str, Candidate] = candidates(question, plan)
         self._folder, self._progress = folder, progress
-        self.key = study_key(seed)
+        self.key = study_key(plan.seed)
         self._programs = {n: outcomes(c.interaction, CHUNK) for n, c in self.listed.items()}
         self.compiled: Callable[[Program], object] = lambda program: None
         self._first: dict[str, Mapping[str, np.ndarray]] = {}
@@ -130,7 +128,7 @@ class _Runs:
         self._most = 0
         cases = {name: Case(trial=c.interaction, goal=c.goal) for name, c in self.listed.items()}
         self._study = Study(f"choice: {question.name}", cases, quantities=RELEASE_ERROR)
-        self._options: Any = {"seed": seed, "progress": progress}
+        self._options: Any = {"seed": plan.seed, "progress": progress}
         self._stored = None
         if folder is not None and (Path(folder) / RESULTS).is_dir():
             self._stored = self._study.run(folder, **self._options)

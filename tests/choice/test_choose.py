@@ -11,7 +11,7 @@ from scipy import optimize, stats
 import nrjax
 from nrjax import questions
 from nrjax.choice import choosing, racing
-from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, Plan, candidates
+from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, Plan, _oracle_time, candidates
 from nrjax.choice.closed_forms import (
     gaussian_time_at_distance,
 )
@@ -138,7 +138,7 @@ def test_candidates_of_different_deltas_are_not_ranked():
         kinds = {delta: nrjax.brownian(3.0, 1.0, delta) for delta in (0.3, 1e-6)}
         return {f"{d:g}": m.until(score, levels=LEVELS, **options) for d, m in kinds.items()}
 
-    runs = choosing._Runs(questions.custom(factory), Plan(2.0, 0.9, None), 0, None, False)
+    runs = choosing._Runs(questions.custom(factory), Plan(2.0, 0.9, None), None, False)
     titles = [title.split(" (")[1] for title in runs.sections()]
     assert titles == ["delta = 0.3)", "delta = 1e-06)"]
 
@@ -249,6 +249,19 @@ def test_a_prior_designs_boundaries_that_cost_less_where_it_expects_stops():
         return float(np.mean(np.log(np.asarray(epsilon))))
 
     assert cost(known, "designed") < cost(known, "renyi-mixture") < cost(flat, "renyi-mixture")
+
+
+def test_an_oracle_finds_its_epsilon_by_trials_of_the_seed():
+    mechanism = nrjax.laplace(3.0, sensitivity=1.0)
+
+    def once(time):
+        release = nrjax.FixedRelease.at_time(mechanism, time)
+        return release.until(questions.largest_error, data=(3.0,), at_least=-2.0)
+
+    grid = nrjax.Grid(np.geomspace(4.0, 0.1, 1000))
+    found = [_oracle_time(once, grid, Plan(2.0, 0.9, None, seed)) for seed in (0, 0, 1)]
+    assert found[0] == found[1] != found[2]
+    assert found == pytest.approx([2.0 / math.log(10)] * 3, rel=0.17)  # 4 standard errors
 
 
 def test_levels_start_where_draws_are_exact():
