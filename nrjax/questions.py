@@ -257,9 +257,8 @@ def custom(factory: Callable[[float], Mapping[str, Interaction | Case]]) -> Cust
 
     Args:
         factory: `factory(error)` returns a dict of interactions by name, the simplest first. Their
-            utility is minus the error. A trial meets the target if it stops with a utility of at
-            least the threshold of its rule. For another goal, as private tests need, it returns a
-            `nrjax.Case(trial=interaction, goal=-error)`.
+            utility is minus the error: a trial meets the target if it stops with a utility of at
+            least `-error`. For another goal it returns a `nrjax.Case(trial=interaction, goal=...)`.
 
     Raises:
         ValueError: `factory` is not a function.

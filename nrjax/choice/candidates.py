@@ -123,14 +123,15 @@ def candidates(question: Question | Custom, plan: Plan) -> dict[str, Candidate]:
     made = question.factory(plan.error)
     is_dict = isinstance(made, Mapping) and len(made) > 0
     check(is_dict, "factory(error)", made, "a dict of nrjax.Interaction or nrjax.Case by name")
-    return {name: _custom(each) for name, each in made.items()}
+    return {name: _custom(each, plan.error) for name, each in made.items()}
 
 
-def _custom(made: Any) -> Candidate:
+def _custom(made: Any, error: float) -> Candidate:
     """Return the candidate of an interaction, or of the trial and the goal of a case."""
-    case = made if isinstance(made, Case) else Case(trial=made)
+    # The threshold of a private test is above its target.
+    case = made if isinstance(made, Case) else Case(trial=made, goal=-error)
     ok = isinstance(case.trial, Interaction) and case.goal is not None
-    check(ok, "factory(error)", made, "of interactions, whose rules have one threshold")
+    check(ok, "factory(error)", made, "of interactions, or of cases that have a goal")
     interaction, goal = cast(Interaction, case.trial), cast(float, case.goal)
     stated, hint = interaction.guarantee is not None, "Its epsilons are what is compared."
     check(stated, "guarantee", None, "given for each interaction of factory(error)", hint)

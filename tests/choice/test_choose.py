@@ -165,6 +165,18 @@ def test_errors(arguments, message):
         nrjax.choose(**given)
 
 
+def test_a_private_test_of_a_factory_is_judged_by_the_error():
+    """Its threshold is above the target, by three quarters of the error."""
+
+    def factory(error):
+        options = {"at_least": -error, "data": (3.0,), "private": True, "sensitivity": 0.001}
+        private = nrjax.laplace(3.0, sensitivity=1.0).until(questions.largest_error, **options)
+        return {"private": private, "case": nrjax.Case(trial=private)}
+
+    listed = candidates(questions.custom(factory), Plan(2.0, 0.9, None))
+    assert {name: one.goal for name, one in listed.items()} == {"private": -2.0, "case": -0.5}
+
+
 def test_an_error_that_cannot_be_reached_says_what_can():
     choice = nrjax.choose(questions.custom(laplace_only), 1e-4, trials=256, progress=False)
     assert choice.best is None
