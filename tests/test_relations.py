@@ -234,6 +234,10 @@ def test_parts_of_two_relations_are_refused():
             c.UnifiedFilter(1.0, 1e-6), c.ExPostFilter(1.0), relation="add-remove"
         ),
         lambda: dataclasses.replace(interaction(1.0), relation="swap"),
+        lambda: c.ExPostFilter(1.0, relation="swap"),
+        lambda: c.RenyiOdometer(5.0, 1e-6, relation="swap"),
+        lambda: c.BrownianOdometer(1e-6, 1.0, relation="swap"),
+        lambda: c.ExPostOdometer(relation="swap"),
         lambda: budget.smallest_time(budget.init(), c.LaplaceReduction, REPLACED),
         lambda: nrjax.brownian(3.0, sizes[1], 1e-6, boundary=line),
         lambda: nrjax.Study("mixed", {"a": added, "b": interaction(REPLACED)}),

@@ -267,6 +267,9 @@ class CostModel(Pytree):
     takes_caps: ClassVar[bool] = False
     """Whether a cap makes a request cheaper."""
 
+    def __post_init__(self):
+        split_relation(self.relation)
+
     def _costs(self) -> Mapping[type, Cost]:
         """Return the supported kinds of requests, with their costs."""
         return self._cost_table
@@ -275,7 +278,6 @@ class CostModel(Pytree):
         """Return the cost of a request, shape (units,), or NaN if it is traced and out of range."""
         owner, has_delta = type(self).__name__, len(self._units) == 2
         cost = find(type(request), self._costs(), owner)
-        split_relation(self.relation)
         expected = f"{self.relation!r}, that of the {owner}"
         hint = "Make the filter or odometer with relation=..., and all requests for that relation."
         known = request.relation in (None, self.relation)

@@ -55,6 +55,7 @@ class BudgetFilter(Ledger):
         """Check the fields other than epsilon and delta."""
 
     def __post_init__(self: Any):
+        super().__post_init__()
         check_positive("epsilon", self.epsilon)
         check_numbers("delta", self.delta, *self._delta)
         self._check()

@@ -73,6 +73,7 @@ class _BrownianOdometer(_Odometer):
     _cost_table = costs.UNIFIED_COSTS
 
     def __post_init__(self):
+        super().__post_init__()
         check_probability("delta", self.delta)
         check_positive("gamma", self.gamma)
         costs.round_field_down(self, "delta")
@@ -171,6 +172,7 @@ class RenyiOdometer(_Odometer):
     _fixed_field = "order"
 
     def __post_init__(self):
+        super().__post_init__()
         check_numbers("order", self.order, *ORDER)
         check_probability("delta", self.delta)
         costs.round_field_down(self, "delta")
