@@ -13,7 +13,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from nrjax.study.chunks import decode_chunk, encode_chunk, file_of, span_of
 from nrjax.study.files import MANIFEST, RESULTS, StoreError, UnfinishedError
 from nrjax.study.manifest import checksum_of, manifest_bytes, read_schema
 from nrjax.study.schema import Pass, StoredCase, pass_of, to_json
-
-if TYPE_CHECKING:
-    import xarray
 
 _CACHE_BYTES = 2**30
 """The largest number of bytes in the cache of a store."""
@@ -104,20 +101,14 @@ class Store:
         cases = [StoredCase.from_dict(case) for case in schema["cases"]]
         return cls(folder, schema["settings"], cases, checksum_of(schema))
 
-    def read(self, case: str, name: str) -> xarray.Dataset:
-        """Return one pass of a case as a dataset along `trial`, or along `chunk` for summaries.
-
-        Raises:
-            UnfinishedError: some trials are not done.
-            DamagedError: a file is broken.
-        """
-        arrays, attributes = self.arrays(case, name), self.cases[case].attributes
-        return self.pass_of(case, name).dataset(arrays, attributes)
-
     def arrays(self, case: str, name: str, *, partial: bool = False) -> dict[str, np.ndarray]:
         """Return the arrays of a pass, and the array that labels their first axis.
 
-        With `partial`, return the trials that are done. Without it, pending trials are an error.
+        With `partial`, return the trials that are done.
+
+        Raises:
+            UnfinishedError: some trials are not done, without `partial`.
+            DamagedError: a file is broken.
         """
         pass_ = self.pass_of(case, name)
         if (case, name) in self._cache and not partial:
@@ -144,12 +135,12 @@ class Store:
     def parts(
         self, case: str, name: str, *, partial: bool = False
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Yield the trials and arrays of each file of a pass. Errors are as for `read`."""
+        """Yield the trials and arrays of each file of a pass. Errors are as for `arrays`."""
         for span in self._readable(case, name, partial):
             yield span, self._read_chunk(case, name, span)
 
     def _readable(self, case: str, name: str, partial: bool) -> list[range]:
-        """Return the trials of each file of a pass, or raise an error as for `read`."""
+        """Return the trials of each file of a pass, or raise an error as for `arrays`."""
         if not partial and self.pending(case, name):
             self.check_finished()
         return self.done(case, name)

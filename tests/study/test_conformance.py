@@ -95,10 +95,10 @@ def assert_same_bits(first, second):
     assert list(first.cases) == list(second.cases)
     for name, case in first.cases.items():
         for pass_ in case.passes:
-            left, right = first.read(name, pass_), second.read(name, pass_)
-            assert set(left.variables) == set(right.variables)
-            for variable in left.variables:
-                assert left[variable].values.tobytes() == right[variable].values.tobytes()
+            left, right = first.arrays(name, pass_), second.arrays(name, pass_)
+            assert set(left) == set(right)
+            for variable in left:
+                assert left[variable].tobytes() == right[variable].tobytes()
 
 
 def assert_alike(exact, binned):
@@ -228,11 +228,11 @@ def test_a_planted_other_bit_is_caught(whole):
     for case, name, pass_ in whole.store.passes():
         for variable in pass_.variables:
 
-            def read(*pass_, planted=(case, name), variable=variable):
-                dataset = whole.store.read(*pass_).copy(deep=True)
+            def arrays(*pass_, planted=(case, name), variable=variable):
+                copies = {key: values.copy() for key, values in whole.store.arrays(*pass_).items()}
                 if pass_ == planted:
-                    dataset[variable].values.reshape(-1).view(np.uint8)[-1] ^= 1
-                return dataset
+                    copies[variable].reshape(-1).view(np.uint8)[-1] ^= 1
+                return copies
 
             with pytest.raises(AssertionError):
-                assert_same_bits(SimpleNamespace(cases=whole.cases, read=read), whole.store)
+                assert_same_bits(SimpleNamespace(cases=whole.cases, arrays=arrays), whole.store)

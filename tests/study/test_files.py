@@ -148,7 +148,7 @@ def test_a_failed_write_is_explained_and_the_store_reopens(tmp_path):
     np.testing.assert_array_equal(store.arrays("a", "p", partial=True)["x"], values["x"])
     with store.writer() as writer:
         writer.write("a", "p", second, values)
-    np.testing.assert_array_equal(store.read("a", "p")["x"], np.tile(values["x"], 2))
+    np.testing.assert_array_equal(store.arrays("a", "p")["x"], np.tile(values["x"], 2))
 
 
 WITHOUT = """

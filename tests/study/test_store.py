@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("filelock")
 pytest.importorskip("xarray")
-import xarray
 
 from nrjax.study.files import DamagedError, StoreError
 from nrjax.study.schema import Coordinate, Pass, StoredCase, Variable
@@ -64,7 +63,10 @@ def test_arrays_come_back_bit_for_bit(tmp_path, dtype):
     again = Store.open(tmp_path / "run")
     assert again.settings == {"seed": 0, "grid": [1, 2]}
     assert again.cases == {NAME: case}
-    outcome, curve = again.read(NAME, "outcome"), again.read(NAME, "curve")
+    outcome, curve = (
+        again.pass_of(NAME, name).dataset(again.arrays(NAME, name), case.attributes)
+        for name in ("outcome", "curve")
+    )
     for name, dataset in (("outcome", outcome), ("curve", curve)):
         for key, expected in arrays(case, name, range(case.passes[name].trials)).items():
             np.testing.assert_array_equal(dataset[key].values, expected, strict=True)
@@ -96,14 +98,14 @@ def test_summarised_chunks_have_a_row_each_and_can_be_extended(tmp_path):
     assert partial["count"].shape == (1, 3)
     assert partial["chunk"].tolist() == [8]
     write(store)
-    got = store.read("a", "outcome")
-    assert got["count"].values.tolist() == [[4, 0, 7], [4, 4, 7], [2, 8, 7]]
-    assert got["count"].dims == ("chunk", "bin")
+    got = store.arrays("a", "outcome")
+    assert got["count"].tolist() == [[4, 0, 7], [4, 4, 7], [2, 8, 7]]
+    assert case.passes["outcome"].dataset(got, {})["count"].dims == ("chunk", "bin")
     before, store = store, store.extend(18, {})
     assert store.done("a", "outcome") == [range(4), range(4, 8), range(8, 10)]
     write(store)
-    assert Store.read(before, "a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 2]
-    assert store.read("a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 2, 2, 4, 2]
+    assert before.arrays("a", "outcome")["count"][:, 0].tolist() == [4, 4, 2]
+    assert store.arrays("a", "outcome")["count"][:, 0].tolist() == [4, 4, 2, 2, 4, 2]
     assert store.seconds("a") == {"compile": 4.5, "run": 3.0, "curves": 0.0}
     assert store.cases["a"].attributes["trials"] == 18
 
@@ -146,7 +148,7 @@ def test_more_trials_are_more_files(tmp_path, chunk, expected):
         assert store.finished()
         for size, view in views.items():
             view._cache.clear()
-            np.testing.assert_array_equal(view.read("a", "outcome")["x"], np.arange(size))
+            np.testing.assert_array_equal(view.arrays("a", "outcome")["x"], np.arange(size))
 
 
 def test_trials_are_done_in_any_order_and_any_files(tmp_path):
@@ -162,7 +164,7 @@ def test_trials_are_done_in_any_order_and_any_files(tmp_path):
             writer.write("a", "outcome", span, {"x": np.array(span, "int32")})
         assert store.pending("a", "outcome") == pending
         assert store.finished() == (not pending)
-    assert store.read("a", "outcome")["x"].values.tolist() == list(range(10))
+    assert store.arrays("a", "outcome")["x"].tolist() == list(range(10))
 
 
 def contents(folder):
@@ -172,7 +174,7 @@ def contents(folder):
 def test_every_flipped_bit_is_noticed(store, tmp_path):
     """A bit is flipped in a chunk or in the manifest, where white space may change."""
     write_all(store, a_case(), "outcome")
-    whole = store.read(NAME, "outcome")
+    whole = store.arrays(NAME, "outcome")
     rng = np.random.default_rng(0)
     for path in (tmp_path / "results" / "manifest.json", *store.path_of(NAME, "outcome").iterdir()):
         good = path.read_bytes()
@@ -184,13 +186,13 @@ def test_every_flipped_bit_is_noticed(store, tmp_path):
                 opened = Store.open(tmp_path)
                 assert opened.settings == {"seed": 0}
                 assert opened.cases == store.cases
-                xarray.testing.assert_identical(opened.read(NAME, "outcome"), whole)
+                np.testing.assert_equal(opened.arrays(NAME, "outcome"), whole)
                 message = "manifest.json"  # white space
             except (ValueError, DamagedError) as error:  # in the name of the format too
                 message = str(error).replace("has store format", "manifest.json")
             assert path.name in message
         path.write_bytes(good)
-    xarray.testing.assert_identical(Store.open(tmp_path).read(NAME, "outcome"), whole)
+    np.testing.assert_equal(Store.open(tmp_path).arrays(NAME, "outcome"), whole)
 
 
 def test_chunks_of_another_run_case_or_place_are_noticed(tmp_path):
@@ -211,9 +213,9 @@ def test_chunks_of_another_run_case_or_place_are_noticed(tmp_path):
         assert len(other.read_bytes()) == len(mine)
         first.write_bytes(other.read_bytes())
         with pytest.raises(DamagedError, match="is broken, or belongs to another run"):
-            Store.open(runs[0].folder).read(NAME, "outcome")
+            Store.open(runs[0].folder).arrays(NAME, "outcome")
     first.write_bytes(mine)
-    Store.open(runs[0].folder).read(NAME, "outcome")
+    Store.open(runs[0].folder).arrays(NAME, "outcome")
 
 
 @pytest.mark.parametrize("how", ["removed", "cut", "emptied"])
@@ -242,7 +244,7 @@ def test_unfinished_trials_are_an_error_or_skipped(store):
         assert store.pending(NAME, "outcome") == [range(4, 8)]
         assert store.pending(NAME, "curve") == [range(3), range(3, 6)]
     with pytest.raises(RuntimeError, match="is not finished: the same call"):
-        store.read(NAME, "outcome")
+        store.arrays(NAME, "outcome")
     partial = store.arrays(NAME, "outcome", partial=True)
     np.testing.assert_array_equal(partial["trial"], [0, 1, 2, 3, 8, 9])
     whole = arrays(case, "outcome", range(10))["step"]
