@@ -104,9 +104,3 @@ def rdp_of_discrete(order, size, time):
 def rational(value):
     """Return the exact value of a float."""
     return Fraction(float(value))
-
-
-def ceiling_sum(values):
-    """Return the sum of Fractions, rounded up by at most 2^-1200 each."""
-    unit = 2**1200
-    return Fraction(sum(-((-v.numerator * unit) // v.denominator) for v in values), unit)
