@@ -86,12 +86,19 @@ def shared(key: Array) -> Array:
 
     The places are that of `key`, a `placed` key of an odd place, and the next one.
     """
-    return jax.random.wrap_key_data(_pair(jax.random.key_data(key))[0], impl=_PLACED)
+    data = jax.random.key_data(key)
+    # Not a stack: under `vmap` that leaves a transpose, behind which XLA does not see the words.
+    return jax.random.wrap_key_data(jnp.concatenate([data[:2], _single(data[2:])]), impl=_PLACED)
 
 
-def _pair(key: Array) -> tuple[Array, Array]:
-    """Return raw data of the key of two numbers, and whether `key` gives the second number."""
-    return jnp.stack([key[0], key[1], _SINGLE | (key[2] >> 1)]), (key[2] & 1) != 0
+def _single(count: Array) -> Array:
+    """Return the upper word of the hash that the single numbers of two places share."""
+    return _SINGLE | (count >> 1)
+
+
+def _pair(key: Array) -> tuple[tuple[Array, Array, Array], Array]:
+    """Return the words of the key of two numbers, and whether `key` gives the second number."""
+    return (key[0], key[1], _single(key[2])), (key[2] & 1) != 0
 
 
 @functools.partial(jax.jit, inline=INLINE)  # traced once per shape
@@ -141,9 +148,9 @@ def _fold_in(key: Array, data: Array | int) -> Array:
 def words(key: Any, size: int, bits: int) -> tuple[Array, Array]:
     """Return two arrays of 32- or 64-bit random words from raw data of `placed` keys.
 
-    `key` has the three words of the keys, of shape (...), and each array has shape (size, ...).
+    `key` has the three words of the keys, of shape (1, ...), and each array has shape (size, ...).
     """
-    low = jax.lax.broadcasted_iota(jnp.uint32, (size, *key[2].shape), 0)
+    low = jax.lax.broadcasted_iota(jnp.uint32, (size, *key[2].shape[1:]), 0)
 
     def hashed(low: Array) -> tuple[Array, Array]:
         return _hash(key, jnp.broadcast_to(key[2], low.shape), low)
@@ -185,10 +192,10 @@ def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bit
         raise ValueError(f"size must be below 2^32 with one key (got {size}).")
     pairs = -(-size // 2)
     if size < 2:
-        key, second = _pair(key)
-        numbers = function(*words(key, pairs, bits))
+        single, second = _pair(key)
+        numbers = function(*words([word[None] for word in single], pairs, bits))
         return jnp.where(second, numbers[1], numbers[0])
-    numbers = _paired(function, pairs, bits)(key)
+    numbers = _paired(function, pairs, bits)(key[0], key[1], key[2])
     return jnp.concatenate([numbers.real, numbers.imag])[:size]
 
 
@@ -197,26 +204,32 @@ def _paired(function: Callable[[Array, Array], Any], pairs: int, bits: int) -> A
     def complexes(*key: Array, size: int = pairs) -> Array:
         return jax.lax.complex(*function(*words(key, size, bits)))
 
-    def on_cpu(key: Array) -> Array:
-        columns = [key[..., i].reshape(-1) for i in range(3)]
+    def on_cpu(*key: Array) -> Array:
+        key = jnp.broadcast_arrays(*key)
         # Vectors of the CPU hold up to 8 hashes. If pairs are few, they run along the batch.
         if pairs < 64:
-            numbers = in_own_kernel(key, complexes, *columns).T
-        else:
-            along = jax.vmap(functools.partial(complexes, size=-(-pairs // 8) * 8))
-            numbers = in_own_kernel(key, along, *columns)[:, :pairs]
-        return numbers.reshape(*key.shape[:-1], pairs)
+            numbers = in_own_kernel(key[0], complexes, *(word[None] for word in key))
+            return jnp.moveaxis(numbers, 0, -1)
+        along = functools.partial(complexes, size=-(-pairs // 8) * 8)
+        columns = [word.reshape(-1, 1) for word in key]
+        numbers = in_own_kernel(key[0], jax.vmap(along), *columns)
+        return numbers[:, :pairs].reshape(*key[0].shape, pairs)
 
-    def elsewhere(key: Array) -> Array:
-        return jnp.moveaxis(complexes(*jnp.moveaxis(key, -1, 0)), 0, -1)
+    def elsewhere(*key: Array) -> Array:
+        key = jnp.broadcast_arrays(*key)
+        return jnp.moveaxis(complexes(*(word[None] for word in key)), 0, -1)
 
     @custom_vmap
-    def paired(key: Array) -> Array:
-        """Return a complex number per pair of words, for any batch of keys."""
-        return jax.lax.platform_dependent(key, cpu=on_cpu, default=elsewhere)
+    def paired(*key: Array) -> Array:
+        """Return a complex number per pair of words, for any batch of the three words of a key."""
+        return jax.lax.platform_dependent(*key, cpu=on_cpu, default=elsewhere)
 
     # One branch for the whole batch: with a branch per lane, both sides would be computed.
-    paired.def_vmap(lambda _size, _batched, key: (paired(key), True))
+    @paired.def_vmap
+    def batched(_size: int, batched: list[bool], *key: Array) -> tuple[Array, bool]:
+        pairs = zip(key, batched, strict=True)
+        return paired(*(word if flag else word[None] for word, flag in pairs)), True
+
     return paired
 
 
@@ -233,8 +246,8 @@ def _pair_bits(key: Array, size: int) -> Array:
 
 def _placed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     if bit_width == 64 and math.prod(shape) == 1:
-        key, second = _pair(key)
-        return _long(*_hash(key, key[2], second.astype(jnp.uint32))).reshape(shape)
+        single, second = _pair(key)
+        return _long(*_hash(single, single[2], second.astype(jnp.uint32))).reshape(shape)
     if bit_width == 64:
         return _long(*_counted(key, shape, key[2]))
     return _pair_bits(key, math.prod(shape)).reshape(shape).astype(f"uint{bit_width}")

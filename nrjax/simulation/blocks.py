@@ -5,6 +5,7 @@ of a step and its cost, are computed once for all trials. All other numbers are 
 of trials at a time. After each block of steps, the trials that have ended are left out.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -170,14 +171,13 @@ def _keys(leaves: list[Any], like: list[Array]) -> list[Array]:
     ]
 
 
-def _ranks(flags: Array) -> Array:
-    """Return the number of flags that are set, up to and including each flag."""
-    width = math.gcd(16, flags.size)
-    table = flags.reshape(-1, width).astype(jnp.float32)
-    sums = jnp.dot(table, jnp.triu(jnp.ones((width, width))), precision="highest")
-    sums = sums.astype(jnp.int32)  # much faster on CPUs than `jnp.cumsum` of all flags
-    totals = sums[:, -1]
-    return (sums + (jnp.cumsum(totals) - totals)[:, None]).reshape(-1)
+def _ranks(flags: Array) -> tuple[Array, Array]:
+    """Return a number from 1 on for each flag that is set, and the number of flags that are set."""
+    # Sums down the columns of a table are much faster on CPUs than `jnp.cumsum` of all flags.
+    table = flags.reshape(math.gcd(16, flags.size), -1).astype(jnp.int32)
+    sums = jnp.stack(list(itertools.accumulate(table)))
+    before = jnp.cumsum(sums[-1])
+    return (sums + (before - sums[-1])).reshape(-1), before[-1]
 
 
 def _get(tree: Any, place: Array) -> Any:
@@ -193,13 +193,10 @@ def _empty(form: Any, rows: int) -> Any:
     return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), form)
 
 
-def _last_rows(ended: Array, steps: Array) -> Array:
-    """Return each lane's entry of the first step at which it ended, else of the last step."""
-    ended = ended.reshape(*ended.shape, *(1 for _ in steps.shape[2:]))
-    found = steps[-1]
-    for number in reversed(range(len(steps) - 1)):
-        found = jnp.where(ended[number], steps[number], found)
-    return found
+def _until_ended(records: list[Array], new: list[Array]) -> list[Array]:
+    """Return new records for the lanes that had not ended. The last leaf is the code."""
+    running = [(records[-1] == 0).reshape(-1, *(1,) * (leaf.ndim - 1)) for leaf in new]
+    return list(map(jnp.where, running, new, records))
 
 
 class _Rows(NamedTuple):
@@ -282,19 +279,21 @@ class _Blocks(NamedTuple):
         valid = first + lane < rows.living
         fixed, own = map(_keys, _get((fixed, left.own), row), self.form)
 
-        def step(own: list[Array], inputs: Any) -> Any:
+        def step(carry: Any, inputs: Any) -> Any:
+            own, records = carry
             drawn, shared = inputs
-            return jax.vmap(self.take, (0, 0, None, 0, 0))(row, drawn, shared, fixed, own)
+            own, new = jax.vmap(self.take, (0, 0, None, 0, 0))(row, drawn, shared, fixed, own)
+            return (own, _until_ended(records, new)), None
 
         drawn = self.draw([leaf[0] for leaf in path], fixed, own)
-        own, steps = jax.lax.scan(step, own, (drawn, path))
-        records = [_last_rows(steps[-1] != 0, leaf) for leaf in steps]
+        empty = [jnp.zeros_like(leaf[: self.lanes]) for leaf in left.records]
+        (own, records), _ = jax.lax.scan(step, (own, empty), (drawn, path))
         running = valid & (records[-1] == 0)
-        ranks = _ranks(running)
+        ranks, living = _ranks(running)
         place = jnp.where(running, left.living + ranks - 1, spare)
         return _Rows(
             alive=_put(left.alive, place, row),
-            living=left.living + ranks[-1],
+            living=left.living + living,
             own=_put(left.own, jnp.where(valid, row, spare), _words(own)),
             records=_put(left.records, jnp.where(valid & ~running, row, spare), records),
         )
@@ -318,11 +317,11 @@ class _Blocks(NamedTuple):
         fixed, own, code = run_batches(partial(self.apart, self.begin), size, self.lanes, rows)
         records = jax.eval_shape(self.take, number[0], None, shared, *self.form)[1]
         running = (number < size) & (code == 0)
-        ranks = _ranks(running)
+        ranks, living = _ranks(running)
         place = jnp.where(running, ranks - 1, rows)
         first = _Rows(
             alive=number.at[place].set(number, mode="drop"),
-            living=ranks[-1],
+            living=living,
             own=own,
             records=[*_empty(records[:-1], rows), code],
         )

@@ -81,11 +81,11 @@ def test_lanes_set_the_tile():
 
 def test_inner_steps_depend_on_the_platform_and_the_data():
     trial = interaction()
-    for platform, steps in (("cpu", 8), ("gpu", 16), ("tpu", 16)):
+    for platform, steps in (("cpu", 12), ("gpu", 16), ("tpu", 16)):
         device = SimpleNamespace(platform=platform)
         assert nrjax.Batching(devices=[device]).resolve_inner_steps(trial) == steps
         assert nrjax.Batching(inner_steps=5, devices=[device]).resolve_inner_steps(trial) == 5
-        for bounds, several in ((True, steps), (False, 1)):
+        for bounds, several in ((True, 8 if platform == "cpu" else 16), (False, 1)):
             rule = nrjax.PublicThreshold(0.0) if bounds else Uncertain(0.0)
             parts: dict[str, Any] = logistic_parts() | {"rule": rule}
             learned = nrjax.Interaction(**parts)

@@ -180,7 +180,7 @@ def test_devices_and_steps_between_checks_change_no_bit(name):
 def test_a_trial_that_keeps_stepping_after_its_stop_is_found(monkeypatch):
     trial = trial_of("AboveThreshold")
     expected = run_program(trial, trials=TRIALS)["step"]
-    monkeypatch.setattr(blocks, "_last_rows", lambda ended, steps: steps[-1])
+    monkeypatch.setattr(blocks, "_until_ended", lambda records, new: new)
     found = run_program(trial, meaning="planted fault", trials=TRIALS)["step"]
     assert np.all(found >= expected)
     assert np.mean(found > expected) > 0.3
