@@ -46,6 +46,8 @@ from nrjax.papers import rogers2023, skellam_counts, whitehouse2022
 from nrjax.simulation import montecarlo
 
 _SENSITIVITY, _TOLERANCE = 0.25, 0.5
+_PAUSE = 0.2
+"""Seconds before each turn, in which the threads of the other side stop to wait for work."""
 
 
 class Case(NamedTuple):
@@ -255,6 +257,7 @@ def measure(case: Case, trials: int, repeats: int, numpy_trials: int) -> Measure
     seconds: tuple[list[float], ...] = [], []
     for turn in range(repeats + 1):
         for side, stops, spent in zip(sides, steps, seconds, strict=True):
+            time.sleep(_PAUSE)
             before = time.perf_counter()
             stops.append(np.asarray(side(turn)))
             spent.append(time.perf_counter() - before)
