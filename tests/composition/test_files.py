@@ -120,7 +120,9 @@ def test_states_that_are_not_one_concrete_state_are_refused():
 
 
 def write_without_looking(path, owner, state, previous):
-    path.write_text(c.to_json(owner, state))
+    new = path.with_name(str(threading.get_ident()))
+    new.write_text(c.to_json(owner, state))
+    new.replace(path)  # readers see whole states, else all threads would wait for one forever
 
 
 def two_notebooks(path, save):
