@@ -39,15 +39,20 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 
-FULLY = ("test_utilities", "erm/test_ridge_bounds", "simulation/", "test_dask", "test_ex_post")
-"""Tests of last bits that are not marked `numerical`, and one that takes long."""
+FULLY = (
+    *("simulation/", "guarantees/", "erm/test_bounds", "erm/test_ridge_bounds", "test_utilities"),
+    *("composition/test_certificates", "composition/test_conformance", "composition/test_filters"),
+    *("composition/test_numbers", "stopping/test_resolution", "processes/test_discrete_laplace"),
+    *("processes/test_laplace", "test_normals"),
+    *("auditing/", "counts/test_first_passage", "test_dask", "test_ex_post"),
+)
+"""Files and folders of tests of last bits and, in the last row, of runs that take long."""
 LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
 def light(module):
     """Return whether the tests of a module run without most optimisations."""
-    fully = any(name in module.nodeid for name in FULLY)
-    return not fully and not any(module.iter_markers("numerical"))
+    return not any(name in module.nodeid for name in FULLY)
 
 
 def pytest_collection_modifyitems(items):
