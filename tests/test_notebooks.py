@@ -23,10 +23,6 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 120
 # Changes for a quick run: fewer trials, or no cells from a long compilation on. `-m long` runs all.
 QUICK = {
-    "brownian_mechanism": {
-        "trials = 10_000": "trials = 500",
-        "zip(boundaries.items(), kinds, strict=True)": "[(('linear', None), kinds[0])]",
-    },
     "my_study": {
         "trials=2000": "trials=200",
         "20_000": "500",
@@ -38,7 +34,7 @@ RUNS = [
         path,
         QUICK.get(path.stem, {}),
         id=path.stem,
-        marks=() if path.stem == "brownian_mechanism" else pytest.mark.long,
+        marks=() if path.stem == "tiers_of_trust" else pytest.mark.long,
     )
     for path in NOTEBOOKS
 ]
