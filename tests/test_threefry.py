@@ -157,9 +157,6 @@ def test_custom_parts_get_ordinary_keys():
     """Their data are those that JAX folds from role and step."""
     key = jax.random.key(8)
     trial = interaction(process=Drawing(()), rule=Asking(-0.5))
-    many = nrjax.simulate(key, trial, trials=3)
-    one = nrjax.run_until(nrjax.trial_key(key, 1), trial)
-    assert (one.step, one.release) == (many.step[1], many.release[1])
     first = jax.random.fold_in(jax.random.fold_in(nrjax.trial_key(key, 1), Role.NOISE), 0)
     path = nrjax.noise_path(nrjax.trial_key(key, 1), Drawing(()), [100.0])
     np.testing.assert_allclose(path[0], 10 * normals(first, (), path.dtype), rtol=1e-6)

@@ -144,7 +144,7 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: problem(erm.RidgeProblem),
     lambda: problem(erm.RidgeProblem).released("gaussian").utility,
     lambda: problem(erm.RidgeProblem).released_optimum("laplace").utility,
-    lambda: erm.minimise_in_ball(np.eye(3), np.ones(3), 1.0),
+    lambda: jax.jit(erm.minimise_in_ball)(np.eye(3), np.ones(3), 1.0),
     lambda: datasets.zipf_counts(8000),
     lambda: datasets.Dataset("own", "ridge", np.ones((50, 3)), np.ones(50), ("a", "b", "c")),
     lambda: counts.ShareOutside.relative([30, 7], 0.1),

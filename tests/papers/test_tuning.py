@@ -27,7 +27,7 @@ def sizes(noise, scale):
 
 def test_models_and_scores_have_the_noise_that_is_paid_for():
     epsilon = jnp.asarray(0.2)
-    score, model, _ = jax.vmap(scored_model, (0, None, None))(KEYS, epsilon, TABLE)
+    score, model, _ = jax.jit(jax.vmap(scored_model, (0, None, None)))(KEYS, epsilon, TABLE)
     loss = jax.vmap(TABLE.loss, (0, None))(model, ROWS)
     np.testing.assert_array_equal(model[:, 1], 1.0)
     for noise, scale in ((model[:, 0] - 1, 0.5 / 0.2), (score + loss, 0.1 / 0.2)):
@@ -39,7 +39,7 @@ def test_models_and_scores_have_the_noise_that_is_paid_for():
 def test_reduced_noise_stops_at_its_epsilon(target):
     """A run that fails reports any step, with a score below the target."""
     cap = jnp.asarray(0.8)
-    run = jax.vmap(reduced_model, (0, None, None, None))
+    run = jax.jit(jax.vmap(reduced_model, (0, None, None, None)))
     score, model, epsilon = run(KEYS, cap, TABLE, jnp.asarray(target))
     success = np.asarray(score >= -target)
     assert success.all() == (target > 0)
@@ -52,10 +52,10 @@ def test_reduced_noise_stops_at_its_epsilon(target):
 
 
 def test_every_stage_of_liu_and_talwar_is_paid_for():
-    stages = jnp.asarray([0.1, 0.2, 0.4])
+    run, stages = jax.jit(Tuning.run), jnp.asarray([0.1, 0.2, 0.4])
     for target, paid in ((99.0, 0.2), (-99.0, 1.4)):
         trial = Tuning(TABLE, jnp.asarray([target]), stages, 1.0, 0.5, "liu_talwar")
-        outcome = trial.run(jax.random.key(0))
+        outcome = run(trial, jax.random.key(0))
         np.testing.assert_allclose(outcome.paid, paid, rtol=1e-5)
     np.testing.assert_array_equal(outcome.test_loss, 0.0)  # of the zero model
 

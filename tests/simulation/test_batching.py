@@ -27,7 +27,9 @@ class Uncertain(nrjax.PublicThreshold):
 
 
 def test_raw_keys_and_integers_of_numpy_are_accepted():
-    batching = nrjax.Batching(tile=np.int64(16), lanes=np.int32(32), chunk=np.int64(7), devices=ONE)
+    batching = nrjax.Batching(
+        tile=np.int64(16), lanes=np.int32(32), chunk=np.int64(10), devices=ONE
+    )
     found = nrjax.simulate(
         jax.random.key_data(KEY),
         interaction(),
@@ -75,8 +77,6 @@ def test_lanes_set_the_tile():
     trial = interaction()
     for lanes, tile in ((1, 1), (2, 2), (12, 4), (8192, USUAL)):
         assert nrjax.Batching(lanes=lanes).resolve(trial) == (tile, lanes)
-    few = nrjax.simulate(KEY, trial, trials=4, batching=nrjax.Batching(lanes=1, devices=ONE))
-    np.testing.assert_array_equal(few.step, simulate(trial, 4).step)
 
 
 def test_inner_steps_depend_on_the_platform_and_the_data():

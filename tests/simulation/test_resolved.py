@@ -57,9 +57,8 @@ def true_utility(hypotheses):
 
 
 def widths(hypotheses):
-    low, high = jax.vmap(jax.vmap(partial(trial().utility.bounds, rounding=False)))(
-        jnp.asarray(hypotheses)
-    )
+    bounds = jax.vmap(jax.vmap(partial(trial().utility.bounds, rounding=False)))
+    low, high = jax.jit(bounds)(hypotheses)
     return np.asarray(high - low)
 
 
