@@ -77,7 +77,9 @@ def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal, chunk)
     assert first_at(0.015, range(125, MOST, 125)) not in INTERIM_COUNTS
 
 
-@pytest.mark.parametrize("cases", [("exponential", "uniform"), ("two-levels",)])
+@pytest.mark.parametrize(
+    "cases", [pytest.param(("exponential", "uniform"), marks=pytest.mark.long), ("two-levels",)]
+)
 def test_interruptions_change_nothing(tmp_path, cases):
     out, whole = tmp_path / "out", run(tmp_path / "whole", *cases, chunk=500)
     assert (cases != ("two-levels",)) or whole.trials == 4000

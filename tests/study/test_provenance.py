@@ -193,6 +193,7 @@ def test_a_call_back_into_python_is_refused():
         fingerprint(Calling())
 
 
+@pytest.mark.long
 def test_the_manifest_describes_what_was_run(tmp_path, monkeypatch):
     """In one process, after an edit of a number that a class refers to."""
     first = study(OtherName()).run(tmp_path / "first", trials=16, progress=False)

@@ -50,7 +50,8 @@ def test_a_stop_at_a_small_error_covers_more_often():
     assert coverage(stopped, none) is None
 
 
-@pytest.mark.parametrize("keep", ["trials", pytest.param("summary", marks=pytest.mark.long)])
+@pytest.mark.long  # tests of a choice have the same remarks
+@pytest.mark.parametrize("keep", ["trials", "summary"])
 def test_a_study_reports_it(tmp_path, keep):
     study = nrjax.Study("error", {"a": interaction()}, quantities=RELEASE_ERROR)
     results = study.run(tmp_path / "run", trials=300, keep=keep, progress=False)
