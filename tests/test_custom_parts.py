@@ -246,22 +246,26 @@ class Referring(TwoInARow):
     ("rule", "utility"),
     [
         (TwoInARow(-0.5), Bounded(3.0)),
-        pytest.param(Patience(0.0), Bounded(3.0), marks=pytest.mark.long),
-        pytest.param(Referring(-0.5), Ceiled(3.0), marks=pytest.mark.long),
+        (Patience(0.0), Bounded(3.0)),
+        (Referring(-0.5), Ceiled(3.0)),
     ],
     ids=["two", "patience", "ref"],
 )
-def test_rules_whose_state_follows_the_utility(rule, utility):
-    """Bounds do not determine such a state: `simulate` evaluates the utility."""
+def test_bounds_do_not_determine_a_state_that_follows_the_utility(rule, utility):
     parts = scalar(np.geomspace(30.0, 0.05, 30), rule=rule, utility=utility)
-    trial = nrjax.Interaction(**parts)
+    assert not nrjax.Interaction(**parts)._uses_bounds
+    assert nrjax.Interaction(**parts | {"rule": RULE})._uses_bounds
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rule", [TwoInARow(-0.5), Patience(0.0), Referring(-0.5)])
+def test_simulations_evaluate_the_utility_for_such_a_state(rule):
+    trial = interaction(np.geomspace(30.0, 0.05, 30), rule=rule, utility=Bounded(3.0))
     many = nrjax.simulate(KEY, trial, trials=400)
     keys = jax.vmap(lambda number: nrjax.trial_key(KEY, number))(jnp.arange(400))
     alone = jax.vmap(lambda key: nrjax.run_until(key, trial))(keys)
     np.testing.assert_array_equal(many.step, alone.step)
     assert len(np.unique(many.step)) > 3
-    assert not trial._uses_bounds
-    assert nrjax.Interaction(**parts | {"rule": RULE})._uses_bounds
 
 
 def test_inverted_bounds_end_the_trial():

@@ -62,7 +62,7 @@ def public(module):
 
 SLOW = (
     *("Audit", "Choice", "DiscreteLaplace", "LaplaceJumps", "Outcomes", "Study", "audit", "sweep"),
-    *("counts", "erm"),
+    *("PoissonSelection", "simulate", "counts", "erm"),
 )
 """Names and modules whose examples take seconds to compile."""
 

@@ -45,7 +45,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", long_except(MODES, "used keys", "mesh"))
+@pytest.mark.parametrize("mode", long_except(MODES, "used keys"))
 def test_many_trials_are_the_same_under_a_mode(mode, usual):
     assert np.isnan(usual.privacy_loss).all()  # NaNs would stop a run under the mode
     with MODES[mode]():

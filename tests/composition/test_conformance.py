@@ -25,11 +25,17 @@ from tests.composition.cases import (
     refused,
     stack,
 )
+from tests.marks import long_except
 
 pytestmark = pytest.mark.numerical
 
 BAD = (-1.0, math.nan, math.inf, -math.inf)
 LEVELS = ((10.0, 1e-6), (2.0, 1e-3), (5.0, 1e-5))
+
+
+def long_for(name):
+    """Return the filters, of which the one that compiles for seconds is long."""
+    return of_name(long_except(FILTERS, *(case for case in FILTERS if case.name != name)))
 
 
 def small(case):
@@ -59,7 +65,7 @@ def take(filter, state, request):
     return after, admitted, filter.cost(request), filter.remaining(after)
 
 
-@each_filter
+@long_for("side-by-side")
 def test_filter(case):
     """Under jit and vmap, over filters with different budgets and over requests at once."""
     several, requests = [case.build(*level) for level in LEVELS], variants(case)
@@ -182,7 +188,7 @@ def test_states_of_another_order_or_gamma(name):
         c.ExPostFilter(1.0).admits(state, request)
 
 
-@each_filter
+@long_for("renyi")
 def test_smallest_time(case, dtype):
     """It is admitted, after more and more was spent, and a slightly smaller time is not."""
     filter = case.build(10.0, 1e-6)

@@ -102,14 +102,16 @@ def test_trials_have_the_distribution_of_plain_ones(case):
     assert same_p(results(case), plain) > SOUND
 
 
-def test_planted_faults_are_found():
-    """Fresh noise at each level, doubling charged only for its last try, a false certificate.
-
-    The certificate is `A e^2/2` for Laplace noise reduction.
-    """
+@pytest.mark.long
+def test_planted_faults_of_the_paper_are_found():
+    """Fresh noise at each level, and doubling charged only for its last try."""
     assert same_p(results("brownian"), numpy_trials("fresh", COSTS, 2, 800)) < FAULTY
     unpaid = numpy_trials("doubling", COSTS, 3, 150, unpaid=True)
     assert same_p(results("doubling"), unpaid) < FAULTY
+
+
+def test_a_false_certificate_is_found():
+    """`A e^2/2` for Laplace noise reduction."""
     costs = CASES["laplace"][1]
     naive = Costs(lambda u: ORDER * u / 2, costs.selection, costs.budget)
     assert same_p(results("laplace"), numpy_trials("laplace", naive, 2, 150)) < FAULTY
@@ -138,7 +140,7 @@ def test_counts_and_costs_add_up(case):
 
 
 def test_one_trial_is_the_same_alone(dtype):
-    trial, result = release(FILTER, "brownian"), results("brownian")
+    trial, result = release(RENYI, "laplace"), results("laplace")
     for number in (0, 1, 77):
         alone = trial.run(nrjax.trial_key(jax.random.key(3), number))
         for name, one, many in zip(alone._fields, alone, result, strict=True):
@@ -146,6 +148,7 @@ def test_one_trial_is_the_same_alone(dtype):
             assert one.dtype == many.dtype == (dtype if name == "spent" else jnp.int32)
 
 
+@pytest.mark.long
 def test_a_trial_is_as_long_as_its_draws():
     """It takes far fewer draws than levels, and doubling draws no impossible try."""
     brownian, doubling = results("brownian"), results("doubling")
@@ -173,7 +176,7 @@ def test_groups_of_rows_are_refused():
 
 def test_a_trial_that_cannot_start_is_empty():
     for dear in ({"smallest": 50.0}, {"selection": ExponentialMechanism(50.0)}):
-        outcome = run(release(FILTER, "brownian", **dear))
+        outcome = run(release(RENYI, "laplace", **dear))
         assert not any(np.any(part) for part in outcome)
 
 

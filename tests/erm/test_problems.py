@@ -48,7 +48,7 @@ def test_the_utility_is_minus_the_loss_of_the_projected_release(kind, dtype):
     releases = (np.array([[0.0], [0.1], [1.0], [10.0], [1e4]]) * noise).astype(dtype)
     norms = np.linalg.norm(releases.astype(float), axis=1, keepdims=True)
     thetas = releases * np.minimum(1.0, utility.radius / np.maximum(norms, 1e-300))
-    hypotheses = jax.vmap(utility.hypothesis)(releases)
+    hypotheses = jax.jit(jax.vmap(utility.hypothesis))(releases)
     np.testing.assert_allclose(hypotheses, thetas, rtol=1e-5)
     np.testing.assert_array_equal(hypotheses[:2], releases[:2])  # inside the ball
     utilities = risks.judged_lanes(utility, releases)
@@ -74,7 +74,7 @@ def test_equal_rows_merge_also_across_labels():
         ("logistic", 40, 0.05, 0.5),
         ("logistic", 1000, 0.005, 0.5),
         ("logistic", 10_000, 0.001, 0.5),
-        (huber, 40, 0.05, 0.4),
+        pytest.param(huber, 40, 0.05, 0.4, marks=pytest.mark.long),
         (linear, 40, 0.05, 0.999),
     ],
 )
@@ -101,8 +101,11 @@ def test_no_neighbour_moves_the_optimum_further_and_one_moves_it_far(loss, rows,
         assert np.linalg.norm(first.optimum) > 0.97 * first.utility.radius
 
 
-STATED = [(huber, HUBER), (linear, {"loss_at_zero": (0.0, 0.0)})]
-STATED += [(logistic, risks.LOGISTIC), (risks.squared, risks.SQUARED)]
+STATED = [(huber, HUBER), (logistic, risks.LOGISTIC)]
+STATED += [
+    pytest.param(loss, bounds, marks=pytest.mark.long)
+    for loss, bounds in ((linear, {"loss_at_zero": (0.0, 0.0)}), (risks.squared, risks.SQUARED))
+]
 
 
 @pytest.mark.parametrize(("loss", "bounds"), STATED)
@@ -114,7 +117,8 @@ def test_no_row_moves_the_utility_further(loss, bounds):
     along /= np.linalg.norm(along, axis=1)[:, None]
     signed = np.concatenate([sign * along for sign in (-1.0, 0.0, 0.2, 1.0)])
     theta = np.tile(problem.utility.radius * along, (4, 1))
-    losses = np.stack([jax.vmap(loss)(theta, signed, np.full(800, y)) for y in (-1.0, 0.0, 1.0)])
+    lanes = jax.jit(jax.vmap(loss))
+    losses = np.stack([lanes(theta, signed, np.full(800, y)) for y in (-1.0, 0.0, 1.0)])
     change = np.ptp(losses.reshape(12, 200).astype(float), axis=0).max() / problem.rows
     stated = problem.utility_sensitivity
     assert stated is not None

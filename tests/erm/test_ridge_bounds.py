@@ -179,6 +179,7 @@ def run(utility, threshold):
     return nrjax.simulate(jax.random.key(0), trial, trials=150, batching=batching)
 
 
+@pytest.mark.long
 def test_bounds_change_no_outcome():
     """Compare with an infinite upper bound, for which everything is evaluated."""
     _, _, utility = released("ridge output")

@@ -19,6 +19,7 @@ DEAR = (
     (
         guarantees.check_vmap_against_loop,
         guarantees.check_inverse_is_safe,
+        guarantees.check_jit_against_eager,
     ),
 )
 """Guarantees whose programs take long to compile, and the checks that compile most."""

@@ -8,6 +8,7 @@ from scipy.optimize import brentq
 
 from nrjax.guarantees import RenyiBoundary, RenyiMixture, log_uniform, mixtures
 from tests.guarantees import oracle
+from tests.marks import long_except
 
 pytestmark = pytest.mark.numerical
 
@@ -47,7 +48,7 @@ def test_one_order_is_the_renyi_boundary():
     np.testing.assert_allclose(found.time(levels), one.time(levels), rtol=1e-5)
 
 
-@pytest.mark.parametrize("count", [1, 3, 10])
+@pytest.mark.parametrize("count", long_except((1, 3, 10), 3))
 def test_epsilon_is_never_understated(count, dtype, monkeypatch):
     rng, size = np.random.default_rng(count), 5000
     sensitivity, delta = 10 ** rng.uniform(-5, 4, size), 10 ** rng.uniform(-15, -0.31, size)

@@ -44,7 +44,7 @@ def test_rounded_up(order):
     np.testing.assert_allclose(stated, np.maximum(exact, 0), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("delta", "epsilon"), [(0.05, 1.0), (0.05, 0.5), (1e-3, 1.0)])
+@pytest.mark.parametrize(("delta", "epsilon"), [(0.05, 1.0), (1e-3, 1.0)])
 def test_no_stopping_rule_gains_more_than_delta(delta, epsilon):
     found = RenyiBoundary.tight_at_epsilon(epsilon, 1.0, delta)
     last = 4 / float(found.time(epsilon))

@@ -9,6 +9,7 @@ from nrjax.datasets import zipf_counts, zipf_law
 from nrjax.papers import rogers2023
 from nrjax.study.plotting import STYLES
 from tests.invented import bands, check_margin, ends_of, invented
+from tests.marks import long_except
 
 MARKS, TRIALS = 20, 30
 SIZES = (8000, 128_000)
@@ -134,7 +135,7 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("which", EXTREMES)
+@pytest.mark.parametrize("which", long_except(EXTREMES, "nothing"))
 def test_incomplete_runs_are_drawn_whole_and_without_a_warning(tmp_path, which):
     figures = results_of(tmp_path, **EXTREMES[which]).plot()
     for figure in figures.values():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nrjax
+from tests.marks import long_except
 from tests.papers.shared import ITEMS, counts_file, rows_file
 
 TWO = "the names of two groups"
@@ -135,7 +136,7 @@ def test_settings_that_do_not_fit_the_data_are_named(paper, tmp_path, monkeypatc
             module.study(module.Settings(**own | CHOSEN[paper] | changes))
 
 
-@pytest.mark.parametrize("paper", UNFIT)
+@pytest.mark.parametrize("paper", long_except(UNFIT, "whitehouse2022", "skellam_counts"))
 def test_cases_have_the_remarks_on_their_data(paper, tmp_path):
     """The remarks are on the way in which the table was read, or a custom header."""
     table = tmp_path / "own.csv"

@@ -9,15 +9,21 @@ from nrjax.processes import IndependentLaplace, Laplace
 from nrjax.processes._kernel import NoiseState
 from tests.conformance import processes
 from tests.conformance.processes import ProcessCase
+from tests.marks import long_except
 
-CHECKS = (
-    *processes.ONCE,
-    *(pytest.param(check, marks=pytest.mark.numerical) for check in processes.NUMERICAL),
-)
+QUICK = long_except(processes.PROCESSES, *processes.PROCESSES[:3])
+"""Processes, of which those that compile most are long."""
 HALF = np.sqrt(0.5)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", processes.ONCE, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
+def test_bits_of_a_process(case, check):
+    check(case)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("check", processes.NUMERICAL, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", processes.PROCESSES, ids=lambda case: case.name)
 def test_process(case, check):
     check(case)

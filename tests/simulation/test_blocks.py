@@ -130,8 +130,7 @@ TABLE = (
     | {case.name: {"process": case.build(()), "guarantee": None} for case in PROCESSES}
     | {case.name: {"rule": case.build(-0.5)} for case in RULES}
 )
-SHORT = ("custom", "key in a state", "AboveThreshold")
-CASES = long_except(TABLE, *SHORT)
+CASES = long_except(TABLE, "custom")
 
 
 def trial_of(name):
@@ -178,7 +177,7 @@ def test_devices_and_steps_between_checks_change_no_bit(name):
 
 
 def test_a_trial_that_keeps_stepping_after_its_stop_is_found(monkeypatch):
-    trial = trial_of("AboveThreshold")
+    trial = trial_of("custom")
     expected = run_program(trial, trials=TRIALS)["step"]
     monkeypatch.setattr(blocks, "_until_ended", lambda records, new: new)
     found = run_program(trial, meaning="planted fault", trials=TRIALS)["step"]

@@ -94,7 +94,7 @@ SESSIONS = {
     "doubling, gaussian": lambda: release("doubling", nrjax.GaussianFilter(1.0, 1e-6)),
     "laplace, renyi": lambda: release("laplace", nrjax.RenyiFilter(40.0, 1.0, 1e-6)),
 }
-USUAL = "jumps", "reduced", "paths, resolved", "brownian, unified"
+USUAL = "jumps", "paths, resolved"
 PROGRAMS = {
     **{name: (montecarlo.outcomes, build) for name, build in TRIALS.items()},
     "paths, bounds": (montecarlo.paths, logistic),

@@ -9,10 +9,14 @@ from nrjax.outcome import Status
 from nrjax.stopping import AboveThreshold, GaussianThreshold, LaplaceTests
 from tests.conformance import rules
 from tests.conformance.rules import RuleCase
+from tests.marks import long_except
+
+QUICK = long_except(rules.RULES, *rules.RULES[:4])
+"""All rules, of which those with one-sided noise are long (test_law.py has their law)."""
 
 
 @pytest.mark.parametrize("check", rules.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", rules.RULES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
 def test_rule(case, check):
     check(case)
 
