@@ -22,9 +22,10 @@ from tests.auditing.cases import (
     variant,
 )
 from tests.auditing.faults import FAULTS, ONES, ZEROS, Quiet
+from tests.marks import long_except
 
 pytestmark = pytest.mark.numerical
-SHORT, LONG = 40, 1000
+SHORT, LONG = 20, 1000
 QUICK = {"rounds", "key", "half of delta", "early refund"}
 
 
@@ -120,7 +121,7 @@ def test_weights_are_unbiased_and_bounded_and_need_all_tilts():
         assert betting.mixed(evidence) > math.log(1e4)
 
 
-@pytest.mark.parametrize("boundary", ["minimax", "linear"])
+@pytest.mark.parametrize("boundary", long_except(("minimax", "linear"), "minimax"))
 def test_noise_of_095_times_the_stated_scale_never_holds(boundary, monkeypatch):
     made = dataclasses.replace(HONEST[boundary]()[0], process=Quiet((), 0.95**2))
     found = [nrjax.audit(made, seed=seed).verdict for seed in range(8)]
