@@ -44,18 +44,6 @@ def test_each_step_is_judged_by_its_own_utility():
     np.testing.assert_allclose(one.release, every.release[7], rtol=1e-5)
 
 
-@pytest.mark.long
-def test_lanes_in_tiles_use_the_utility_of_their_own_step():
-    """Lanes of one tile are at different steps."""
-    utilities = nrjax.UtilitySequence.of([Distance(3.0 + 0.01 * n) for n in range(50)])
-    trial = interaction(utility=utilities, rule=nrjax.PublicThreshold(-0.8))
-    batching = nrjax.Batching(tile=2, lanes=8, inner_steps=3)
-    outcome = nrjax.simulate(KEY, trial, trials=60, batching=batching)
-    assert len(np.unique(outcome.step)) > 5
-    wanted = -np.abs(outcome.release - (3.0 + 0.01 * outcome.step))
-    np.testing.assert_allclose(outcome.utility, wanted, rtol=1e-4, atol=1e-5)
-
-
 def test_the_largest_sensitivity_counts():
     sequence = nrjax.UtilitySequence.of([Sensitive(1.0, sensitivity=s) for s in (0.1, 0.7, 0.3)])
     assert (sequence.sensitivity, sequence.max_steps) == (0.7, 3)

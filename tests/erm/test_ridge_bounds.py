@@ -2,14 +2,12 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import nrjax
 from nrjax.erm import LogisticProblem, RidgeProblem, statistics
 from tests.erm import risks
 from tests.erm.risks import cast, judged_lanes
@@ -160,36 +158,3 @@ def test_the_excess_risk_of_ridge_does_not_cancel(dtype):
     near = dataclasses.replace(utility.excess_risk(), optimum=np.zeros(3))
     excess = -float(cast(near, dtype).evaluate(jnp.asarray(step, dtype)))
     assert excess == pytest.approx(exact, rel=1e-5 if dtype == jnp.float32 else 1e-13)
-
-
-class Shifted(risks.WithoutBounds):
-    """A utility whose upper bound is `shift` too low."""
-
-    shift: Any
-
-    def bounds_from_release(self, release):
-        return -jnp.inf, self.utility.bounds_from_release(release)[1] - self.shift
-
-
-def run(utility, threshold):
-    value, sensitivity, _ = released("ridge output")
-    rule = nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0)
-    trial = risks.laplace_trial(value, sensitivity, utility, rule, (0.3, 2000.0, 60))
-    batching = nrjax.Batching(tile=16, lanes=32, inner_steps=3)
-    return nrjax.simulate(jax.random.key(0), trial, trials=150, batching=batching)
-
-
-@pytest.mark.long
-def test_bounds_change_no_outcome():
-    """Compare with an infinite upper bound, for which everything is evaluated."""
-    _, _, utility = released("ridge output")
-    pairs = (utility, -float(utility.optimum_loss) - 0.05), (utility.excess_risk(), -0.05)
-    for utility, threshold in pairs:
-        plain = run(Shifted(utility, -np.inf), threshold)
-        assert np.unique(plain.step).size > 5
-        assert np.mean(plain.status == nrjax.Status.STOPPED) > 0.9
-        same = run(Shifted(utility, 0.0), threshold)
-        jax.tree.map(np.testing.assert_array_equal, same, plain)
-        # Negative control: a bound that is too low is believed, so bounds are used.
-        low = run(Shifted(utility, 0.1), threshold)
-        assert np.mean(low.step != plain.step) > 0.1
