@@ -46,13 +46,17 @@ FULLY = (
     *("processes/test_laplace", "test_normals"),
     *("auditing/", "counts/test_first_passage", "test_dask", "test_ex_post"),
 )
-"""Files and folders of tests of last bits and, in the last row, of runs that take long."""
+"""Files and folders of tests of last bits and, in the last row, of runs that take long.
+
+In float64 they are all `numerical` tests.
+"""
 LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
 def light(module):
     """Return whether the tests of a module run without most optimisations."""
-    return not any(name in module.nodeid for name in FULLY)
+    numerical = jax.config.jax_enable_x64 and any(module.iter_markers("numerical"))
+    return not numerical and not any(name in module.nodeid for name in FULLY)
 
 
 def pytest_collection_modifyitems(items):

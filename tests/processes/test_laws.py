@@ -41,7 +41,7 @@ def test_noise_has_its_law(name):
     assert path_p(noise, TIMES, law) > SOUND
     assert path_p(fresh(noise), TIMES, law) < FAULTY
     assert path_p(noise, np.multiply(TIMES, 0.95), law) < FAULTY
-    if name == "brownian":
+    if name in ("brownian", "laplace"):
         again = draw_paths(process, TIMES, TRIALS, seed=2, reuse_key=True)[0]
         assert path_p(again, TIMES, law) < FAULTY
 
