@@ -205,19 +205,19 @@ def _paired(function: Callable[[Array, Array], Any], pairs: int, bits: int) -> A
         return jax.lax.complex(*function(*words(key, size, bits)))
 
     def on_cpu(*key: Array) -> Array:
-        key = jnp.broadcast_arrays(*key)
+        columns = jnp.broadcast_arrays(*key)
+        shape = columns[0].shape
         # Vectors of the CPU hold up to 8 hashes. If pairs are few, they run along the batch.
         if pairs < 64:
-            numbers = in_own_kernel(key[0], complexes, *(word[None] for word in key))
+            numbers = in_own_kernel(key[0], complexes, *(word[None] for word in columns))
             return jnp.moveaxis(numbers, 0, -1)
-        along = functools.partial(complexes, size=-(-pairs // 8) * 8)
-        columns = [word.reshape(-1, 1) for word in key]
-        numbers = in_own_kernel(key[0], jax.vmap(along), *columns)
-        return numbers[:, :pairs].reshape(*key[0].shape, pairs)
+        along = jax.vmap(functools.partial(complexes, size=-(-pairs // 8) * 8))
+        numbers = in_own_kernel(key[0], along, *(word.reshape(-1, 1) for word in columns))
+        return numbers[:, :pairs].reshape(*shape, pairs)
 
     def elsewhere(*key: Array) -> Array:
-        key = jnp.broadcast_arrays(*key)
-        return jnp.moveaxis(complexes(*(word[None] for word in key)), 0, -1)
+        columns = jnp.broadcast_arrays(*key)
+        return jnp.moveaxis(complexes(*(word[None] for word in columns)), 0, -1)
 
     @custom_vmap
     def paired(*key: Array) -> Array:
