@@ -40,9 +40,9 @@ class Batching:
         chunk: number of trials whose outcomes stay on the devices before they are moved to the
             host. By default as many as fit into 256 MiB, at most 262,144.
         inner_steps: number of steps between two checks for trials that have ended. By default 12 on
-            a CPU (8 if bounds replace utilities) and 16 elsewhere, and fewer if a utility has much
-            data and no bounds. If a check costs as much as c steps and trials take S steps, about
-            sqrt(2 c S) is best.
+            a CPU (8 if bounds replace utilities) and 16 elsewhere, at most the number of levels,
+            and fewer if a utility has much data and no bounds. If a check costs as much as c steps
+            and trials take S steps, about sqrt(2 c S) is best.
         devices: a sequence of JAX devices; by default all local devices.
 
     Raises:
@@ -88,10 +88,11 @@ class Batching:
         # On a GPU a check costs kernel launches, even for few lanes, so it is made less often.
         _, trial = first_member(trials)
         if trial._uses_bounds:
-            return 8 if self._on_cpu else 16
+            return min(8 if self._on_cpu else 16, trial.schedule.max_steps)
         most = 12 if self._on_cpu else 16
         # The utility is evaluated until the next check, also for trials that have ended.
         data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility.at(jnp.int32(0))))
+        most = min(most, trial.schedule.max_steps)  # else a fixed release would step on
         return power_of_two(2**10 // max(data, 1), 1, most)
 
     def resolve(
