@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,9 @@ import numpy as np
 from nrjax import engine
 from nrjax._validation import check, check_integer
 from nrjax.interaction import Interaction
-from nrjax.keys import abstract_key, is_key
+from nrjax.keys import abstract_key, is_key, key_for
 from nrjax.simulation.families import Trials, as_family
+from nrjax.simulation.tiles import Session
 from nrjax.types import Utility, overrides
 
 
@@ -32,13 +33,15 @@ class Batching:
     Attributes:
         tile: number of trials whose utilities are evaluated together, a power of two. A sum or a
             matrix product can round differently in batches of another size. The default is 8 to 64
-            for a data set of usual size and, on a CPU, 2048 for a scalar. It is at most 16 if
-            bounds replace most utilities, and holds at most about 256 MiB of whole paths.
+            for a data set of usual size, 2048 for a scalar and at most 16 if bounds replace most
+            utilities. On an accelerator it is 16 times as large for data, and 262,144 for a scalar.
+            It holds at most about 256 MiB of whole paths.
         lanes: number of trials that run at a time on a device if bounds replace utilities, a
             multiple of `tile`. The default is four tiles, at least 128 and at most 4096 trials, and
-            about 2 MiB of trial states.
+            about 2 MiB of trial states; on an accelerator at least 16,384 trials, and 64 MiB.
         chunk: number of trials whose outcomes stay on the devices before they are moved to the
-            host. By default as many as fit into 256 MiB, at most 262,144.
+            host. By default as many as fit into 256 MiB, at most 262,144 (on accelerators
+            1,048,576).
         inner_steps: number of steps between two checks for trials that have ended. By default 12 on
             a CPU (8 if bounds replace utilities) and 16 elsewhere, at most the number of levels,
             and fewer if a utility has much data and no bounds. If a check costs as much as c steps
@@ -78,7 +81,8 @@ class Batching:
         return tuple(jax.local_devices() if self.devices is None else self.devices)
 
     @property
-    def _on_cpu(self) -> bool:
+    def on_cpu(self) -> bool:
+        """Whether the devices are CPUs, on which a launch of a kernel costs next to nothing."""
         return self.resolve_devices()[0].platform == "cpu"
 
     def resolve_inner_steps(self, trials: Trials) -> int:
@@ -88,8 +92,8 @@ class Batching:
         # On a GPU a check costs kernel launches, even for few lanes, so it is made less often.
         _, trial = first_member(trials)
         if trial._uses_bounds:
-            return min(8 if self._on_cpu else 16, trial.schedule.max_steps)
-        most = 12 if self._on_cpu else 16
+            return min(8 if self.on_cpu else 16, trial.schedule.max_steps)
+        most = 12 if self.on_cpu else 16
         # The utility is evaluated until the next check, also for trials that have ended.
         data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility.at(jnp.int32(0))))
         most = min(most, trial.schedule.max_steps)  # else a fixed release would step on
@@ -110,21 +114,22 @@ class Batching:
         tile, lanes = self.tile, self.lanes
         varied, trial = first_member(trials)
         state = (varied, _forms.eval_shape(trial, abstract_key())[0])
+        sizes = _ON_CPU if self.on_cpu else _ON_ACCELERATOR
         # All lanes are rewound together, also ended ones: few lanes if that is expensive.
-        most = power_of_two(2**21 // bytes_of(state), 1, 4096)
+        most = power_of_two(sizes.memory // bytes_of(state), 1, sizes.tile)
         # If bounds replace most utilities, few are left to be evaluated together.
         utility = trial.utility.at(jnp.int32(0))
         spared = length is None and trial._uses_bounds and overrides(utility, Utility, "bounds")
         spared |= bounded
         # A step of a path is no larger than a state. Rows are rounded up to whole tiles.
-        path_tile = power_of_two(2**28 // (bytes_of(state) * (length or 1)), 1, 4096)
+        path_tile = power_of_two(2**28 // (bytes_of(state) * (length or 1)), 1, sizes.tile)
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
-            largest = most if most == 4096 else max(1, most // 4)
-            tile = min(power_of_two(2**24 // max(data, 1), 8, 4096), largest)
-            tile = min(tile, 16) if spared else tile
+            largest = most if most == sizes.tile else max(1, most // 4)
+            tile = min(power_of_two(sizes.work // max(data, 1), 8, sizes.tile), largest)
+            tile = min(tile, sizes.spared_tile) if spared else tile
             tile = min(tile, path_tile)
-            if length is None and not trial._uses_bounds and self._on_cpu:
+            if length is None and not trial._uses_bounds and self.on_cpu:
                 # The states of a tile, and its noise at several steps, should fit into the cache.
                 tile = min(
                     tile, power_of_two(2**11 // max(math.prod(trial.process.shape), 1), 256, 2048)
@@ -132,7 +137,9 @@ class Batching:
             if lanes is not None:  # a divisor of the lanes
                 tile = min(tile, lanes & -lanes)
         if lanes is None:
-            least = 128 if spared else 1  # a small tile does not mean that a step is expensive
+            least = (
+                sizes.spared_lanes if spared else 1
+            )  # a small tile does not mean that a step is expensive
             lanes = max(tile, min(most, path_tile, max(least, 4 * tile)) // tile * tile)
         return tile, lanes
 
@@ -142,8 +149,40 @@ class Batching:
             return self.chunk
         _, trial = first_member(trials)
         _, outcome = _forms.eval_shape(trial, abstract_key())
-        most = min(2**28 // bytes_of(outcome), 2**18)
-        return power_of_two(most // math.prod(as_family(trials).axes), 1, 2**18)
+        largest = (_ON_CPU if self.on_cpu else _ON_ACCELERATOR).chunk
+        most = min(2**28 // bytes_of(outcome), largest)
+        return power_of_two(most // math.prod(as_family(trials).axes), 1, largest)
+
+    def resolve_sessions(self, session: Session) -> int:
+        """Return the number of custom trials that run together."""
+        if self.tile is not None or self.on_cpu:
+            return self.tile or 256
+        form = jax.eval_shape(lambda key: session.run(key_for(session, key)), abstract_key())
+        return power_of_two(2**30 // bytes_of(form), 256, 2**15)
+
+
+class _Sizes(NamedTuple):
+    """What default batch sizes follow from. Accelerators take many trials in the time of one.
+
+    Attributes:
+        memory: bytes of the states of all lanes.
+        work: numbers of data that the utilities of a tile read.
+        tile: largest tile.
+        spared_tile: largest tile if bounds replace most utilities.
+        spared_lanes: least number of lanes if bounds replace most utilities.
+        chunk: largest chunk.
+    """
+
+    memory: int
+    work: int
+    tile: int
+    spared_tile: int
+    spared_lanes: int
+    chunk: int
+
+
+_ON_CPU = _Sizes(2**21, 2**24, tile=2**12, spared_tile=16, spared_lanes=128, chunk=2**18)
+_ON_ACCELERATOR = _Sizes(2**26, 2**28, tile=2**18, spared_tile=256, spared_lanes=2**14, chunk=2**20)
 
 
 @jax.jit  # traced once per kind of trial, and never compiled

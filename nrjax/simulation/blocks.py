@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal
 
 from nrjax import engine
 from nrjax._threefry import in_own_kernel
 from nrjax.engine import TrialState
-from nrjax.keys import is_custom, is_key
+from nrjax.keys import is_custom
 from nrjax.outcome import Status
 from nrjax.simulation.families import Trials
 from nrjax.simulation.lanes import DeviceShare, share_of
+from nrjax.simulation.layout import FIXED, OWN, SHARED, Layout, depends, keys, words
 from nrjax.simulation.tiles import Options, run_batches
 from nrjax.types import Utility, overrides
 
@@ -31,9 +31,6 @@ _BETWEEN = ("noise", "query", "step", "time", "process", "schedule", "rule", "ep
 
 _RECORD = ("time", "process", "hypothesis", "utility", "epsilon", "status")
 """Fields of an ended trial's state. In a record the status is a code: see `_take`."""
-
-_SHARED, _FIXED, _OWN = range(3)
-"""Kinds of leaves: equal in all trials, fixed in each trial, different at each step of a trial."""
 
 _CODES = 16
 """Number of codes per step, at least the number of statuses."""
@@ -101,74 +98,27 @@ def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, 
     return share.finish(varied, ended)
 
 
-def _depends(program: ClosedJaxpr, flags: list[bool]) -> list[bool]:
-    """Return whether each output of a traced function may depend on the flagged inputs."""
-    marked = {var for var, flag in zip(program.jaxpr.invars, flags, strict=True) if flag}
-
-    def is_marked(var: Any) -> bool:
-        return not isinstance(var, Literal) and var in marked
-
-    for equation in program.jaxpr.eqns:
-        if any(map(is_marked, equation.invars)):
-            marked.update(equation.outvars)
-            if equation.effects:  # it may write to mutable arrays
-                marked.update(var for var in equation.invars if not isinstance(var, Literal))
-    return [is_marked(var) for var in program.jaxpr.outvars]
-
-
-class _Layout(NamedTuple):
-    """The structure of a state or a record, and the kind of each leaf."""
-
-    structure: Any
-    kinds: list[int]
-
-    def split(self, state: Any) -> tuple[list[Array], ...]:
-        """Return the leaves of each kind."""
-        leaves = list(zip(self.kinds, jax.tree.leaves(state), strict=True))
-        return tuple([leaf for kind, leaf in leaves if kind == wanted] for wanted in range(3))
-
-    def join(self, *leaves: list[Array]) -> Any:
-        """Return the state, or the record, with the given leaves of each kind."""
-        rest = list(map(iter, leaves))
-        return jax.tree.unflatten(self.structure, [next(rest[kind]) for kind in self.kinds])
-
-
-def _layouts(share: DeviceShare) -> tuple[_Layout, _Layout]:
+def _layouts(share: DeviceShare) -> tuple[Layout, Layout]:
     """Return the layouts of the states and of the records."""
     trace = partial(jax.make_jaxpr, return_shape=True)
     first, (state, _) = trace(partial(_start, share))(jnp.int32(0))
     program, forms = trace(partial(_take, share))(jnp.int32(0), state)
     inputs, outputs = program.jaxpr.invars[1:], program.jaxpr.outvars
     size = len(inputs)
-    own = _depends(first, [True])[:size] + [False] * (len(outputs) - size)
+    own = depends(first, [True])[:size] + [False] * (len(outputs) - size)
     # XLA may reorder the products of a custom process if the time is the same in all lanes.
     time = [leaf is state.time for leaf in jax.tree.leaves(state)].index(True)
     own[time] |= is_custom(share.member(jnp.int32(0)).process)
     before = None
     while own != before:
-        before, after = own, _depends(program, [True, *own[:size]])
+        before, after = own, depends(program, [True, *own[:size]])
         own = [a or b for a, b in zip(before, after, strict=True)]
-    kinds = [_OWN if flag else _SHARED for flag in own]
+    kinds = [OWN if flag else SHARED for flag in own]
     for place, (old, new) in enumerate(zip(inputs, outputs, strict=False)):
-        kinds[place] = _FIXED if own[place] and old is new else kinds[place]
-    kinds[-1] = _OWN  # the code
+        kinds[place] = FIXED if own[place] and old is new else kinds[place]
+    kinds[-1] = OWN  # the code
     state, record = map(jax.tree.structure, forms)
-    return _Layout(state, kinds[:size]), _Layout(record, kinds[size:])
-
-
-def _words(leaves: list[Array]) -> list[Any]:
-    """Return leaves with tuples of words in place of keys. Words are faster to move."""
-    return [tuple(jnp.moveaxis(jax.random.key_data(k), -1, 0)) if is_key(k) else k for k in leaves]
-
-
-def _keys(leaves: list[Any], like: list[Array]) -> list[Array]:
-    """Return leaves, for all lanes, with keys in place of words where `like` has keys."""
-    return [
-        jax.random.wrap_key_data(jnp.stack(leaf, -1), impl=jax.random.key_impl(form))
-        if is_key(form)
-        else leaf
-        for leaf, form in zip(leaves, like, strict=True)
-    ]
+    return Layout(state, kinds[:size]), Layout(record, kinds[size:])
 
 
 def _ranks(flags: Array) -> tuple[Array, Array]:
@@ -205,8 +155,8 @@ class _Rows(NamedTuple):
     Attributes:
         alive: rows of the running trials, followed by other rows.
         living: number of running trials.
-        own: leaves of the states of running trials that are `_OWN`.
-        records: leaves of the records of ended trials that are `_OWN`. The last one is the code.
+        own: leaves of the states of running trials that are `OWN`.
+        records: leaves of the records of ended trials that are `OWN`. The last one is the code.
     """
 
     alive: Array
@@ -222,14 +172,14 @@ class _Blocks(NamedTuple):
         share: share of the device.
         state: layout of the states.
         record: layout of the records.
-        form: leaves of the first state that are `_FIXED`, and those that are `_OWN`.
+        form: leaves of the first state that are `FIXED`, and those that are `OWN`.
         block: number of steps of a block.
         lanes: number of trials of a tile.
     """
 
     share: DeviceShare
-    state: _Layout
-    record: _Layout
+    state: Layout
+    record: Layout
     form: list[list[Array]]
     block: int
     lanes: int
@@ -241,22 +191,29 @@ class _Blocks(NamedTuple):
 
     def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Map a function over lanes, apart from other code, with which it may round otherwise."""
-        return in_own_kernel(jax.random.key_data(self.share.key), jax.vmap(function), *arguments)
+        function = jax.vmap(function)
+        if self.share.options.accelerated:
+            return function(*arguments)
+        return in_own_kernel(jax.random.key_data(self.share.key), function, *arguments)
+
+    def scan(self, step: Callable[..., Any], carry: Any, inputs: Any = None) -> tuple[Any, Any]:
+        """Take the steps of a block."""
+        return jax.lax.scan(step, carry, inputs, self.block, unroll=self.share.options.unroll)
 
     def begin(self, number: Array) -> tuple[Any, Any, Array]:
-        """Return the leaves of a new trial that are `_FIXED` and `_OWN`, and its code."""
+        """Return the leaves of a new trial that are `FIXED` and `OWN`, and its code."""
         state, code = _start(self.share, number)
-        return *map(_words, self.state.split(state)[1:]), code
+        return *map(words, self.state.split(state)[1:]), code
 
     def take(self, number: Array, drawn: Any, *leaves: list[Array]) -> tuple[list[Array], ...]:
-        """Return the `_OWN` leaves of a trial's next state and record."""
+        """Return the `OWN` leaves of a trial's next state and record."""
         state, record = _take(self.share, number, self.state.join(*leaves), drawn)
-        return self.state.split(state)[_OWN], self.record.split(record)[_OWN]
+        return self.state.split(state)[OWN], self.record.split(record)[OWN]
 
     def take_shared(self, shared: list[Array], _: Any = None) -> tuple[list[Array], Any]:
         """Return the next shared leaves, the current ones, and those of the record."""
         state, record = _take(self.share, jnp.int32(0), self.state.join(shared, *self.form))
-        return self.state.split(state)[_SHARED], (shared, self.record.split(record)[_SHARED])
+        return self.state.split(state)[SHARED], (shared, self.record.split(record)[SHARED])
 
     def draw(self, *leaves: list[Array]) -> Array | None:
         """Return each lane's numbers of a block's rewinds, two per hash, if it needs one each."""
@@ -277,7 +234,7 @@ class _Blocks(NamedTuple):
         spare = self.rows + lane
         row = jax.lax.dynamic_slice_in_dim(rows.alive, first, self.lanes)
         valid = first + lane < rows.living
-        fixed, own = map(_keys, _get((fixed, left.own), row), self.form)
+        fixed, own = map(keys, _get((fixed, left.own), row), self.form)
 
         def step(carry: Any, inputs: Any) -> Any:
             own, records = carry
@@ -287,21 +244,21 @@ class _Blocks(NamedTuple):
 
         drawn = self.draw([leaf[0] for leaf in path], fixed, own)
         empty = [jnp.zeros_like(leaf[: self.lanes]) for leaf in left.records]
-        (own, records), _ = jax.lax.scan(step, (own, empty), (drawn, path))
+        (own, records), _ = self.scan(step, (own, empty), (drawn, path))
         running = valid & (records[-1] == 0)
         ranks, living = _ranks(running)
         place = jnp.where(running, left.living + ranks - 1, spare)
         return _Rows(
             alive=_put(left.alive, place, row),
             living=left.living + living,
-            own=_put(left.own, jnp.where(valid, row, spare), _words(own)),
+            own=_put(left.own, jnp.where(valid, row, spare), words(own)),
             records=_put(left.records, jnp.where(valid & ~running, row, spare), records),
         )
 
     def take_block(self, fixed: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         """Take a block of steps of all running trials."""
         first, rows, shared, table = carry
-        shared, (path, ends) = jax.lax.scan(self.take_shared, shared, length=self.block)
+        shared, (path, ends) = self.scan(self.take_shared, shared)
         insert = partial(jax.lax.dynamic_update_slice_in_dim, start_index=first, axis=0)
         turns = (rows.living + (self.lanes - 1)) // self.lanes
         tile = partial(self.take_tile, rows, fixed, path)

@@ -27,9 +27,6 @@ _MAX_ROWS = 2**30
 _PROGRESS_PARTS = 50
 """Least number of chunks if progress is shown."""
 
-_SESSION_TILE = 256
-"""Default tile (number of trials that run together) for the custom trials of `sessions`."""
-
 _EARLY, _FEW = 0.05, 100
 """Fraction of trials stopping at the first level, and number of trials, for a warning."""
 
@@ -103,7 +100,8 @@ def outcomes(
     if first._uses_bounds and (first.schedule.max_steps > 1 or not options.exact):
         work = lanes.run
     else:
-        options, work = options._replace(lanes=tile), blocks.run
+        options = options._replace(lanes=tile, accelerated=not batching.on_cpu)
+        work = blocks.run
     return _program(trial, work, chunk, batching, options, Outcome._fields)
 
 
@@ -145,10 +143,11 @@ def sessions(
     Use it for a trial that is not a single interaction, such as many mechanisms under one budget
     (`nrjax.counts.CountRelease`). Results are named by the NamedTuple that `run` returns. Arguments
     are as for `outcomes`, except that `fields` None keeps all names. Only `batching.tile` (by
-    default 256) and `batching.devices` have an effect: a tile runs until its last trial ends.
+    default 256 on a CPU) and `batching.devices` have an effect: a tile runs until its last trial
+    ends.
     """
     batching = check_batching(batching)
-    options = Options(batching.tile or _SESSION_TILE, fields, derived)
+    options = Options(batching.resolve_sessions(trial), fields, derived)
     return _program(trial, tiles.run, chunk, batching, options)
 
 

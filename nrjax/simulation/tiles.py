@@ -17,6 +17,10 @@ Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
 """Named functions of a trial's outcome, path or custom result, run when the trial ends."""
 
 
+_WRITTEN_OUT = 4
+"""Steps that are written out on an accelerator. XLA fuses them, but compiles 16 twice as long."""
+
+
 class Options(NamedTuple):
     """The options of a device's run: batch sizes, and the results that are kept.
 
@@ -28,6 +32,8 @@ class Options(NamedTuple):
         inner_steps: number of steps between two checks for trials that have ended.
         length: number of steps of whole paths.
         capacity: rows of results per device; rows without a trial stay blank.
+        accelerated: whether the device is an accelerator, where each kernel costs a launch. XLA
+            should then make few of them.
     """
 
     tile: int
@@ -37,6 +43,12 @@ class Options(NamedTuple):
     inner_steps: int = 0
     length: int | None = None
     capacity: int = 0
+    accelerated: bool = False
+
+    @property
+    def unroll(self) -> int:
+        """The number of steps of a block that are written out, one after another."""
+        return min(self.inner_steps, _WRITTEN_OUT) if self.accelerated else 1
 
     @property
     def exact(self) -> bool:

@@ -1,7 +1,7 @@
 """Tile, lanes and chunk, and NumPy arguments of `simulate`."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -70,6 +70,24 @@ def test_large_releases_are_batched_in_bounded_memory():
     assert tile >= 1
     assert lanes * state <= 2**28
     assert nrjax.Batching().resolve_chunk(large) * state <= 2**29
+
+
+def test_an_accelerator_gets_more_trials_at_a_time():
+    class Pair(NamedTuple):
+        """A custom trial, or one that returns more."""
+
+        size: int
+
+        def run(self, key):
+            return (jax.random.normal(key, (self.size,)),)
+
+    gpu = nrjax.Batching(devices=[SimpleNamespace(platform="gpu")])
+    assert gpu.resolve(interaction())[0] == gpu.resolve_sessions(Pair(1)) * 8 == 2**18
+    assert gpu.resolve_sessions(Pair(2**18)) == 2**12 // jnp.zeros(()).dtype.itemsize
+    assert gpu.resolve_chunk(interaction()) == 2**20
+    learned = nrjax.Interaction(**logistic_parts() | {"rule": nrjax.PublicThreshold(0.0)})
+    assert gpu.resolve(learned) == (256, 2**14)
+    assert nrjax.Batching().resolve(learned) == (16, 128)
 
 
 def test_lanes_set_the_tile():

@@ -176,6 +176,26 @@ def test_devices_and_steps_between_checks_change_no_bit(name):
     chex.assert_trees_all_equal(found, same, strict=True)
 
 
+@pytest.mark.parametrize(
+    "name", long_except(("adaptive", "vector", "ReducedAboveThreshold"), "adaptive")
+)
+def test_the_program_of_an_accelerator_takes_the_same_steps(name, dtype):
+    """Here it runs on the CPU, where it may round otherwise."""
+    trial, small = (
+        trial_of(name),
+        nrjax.Batching(tile=16, inner_steps=10, devices=jax.devices()[:1]),
+    )
+    program = montecarlo.outcomes(trial, 128, batching=small)
+    options = program.options._replace(accelerated=True)
+    assert 1 < options.unroll < options.inner_steps
+    found = dataclasses.replace(program, options=options).run_all(KEY, TRIALS)
+    expected = run_program(trial, trials=TRIALS)
+    for field in ("step", "status"):
+        np.testing.assert_array_equal(found[field], expected[field])
+    tolerance = 2e-5 if dtype == jnp.float32 else 1e-12
+    chex.assert_trees_all_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
 def test_a_trial_that_keeps_stepping_after_its_stop_is_found(monkeypatch):
     trial = trial_of("custom")
     expected = run_program(trial, trials=TRIALS)["step"]
