@@ -22,7 +22,7 @@ from nrjax._modes import neutral_config
 from nrjax._validation import check
 from nrjax.outcome import Status
 from nrjax.simulation.bins import Bins
-from nrjax.simulation.exact_sums import PARTS, exact_sum
+from nrjax.simulation.exact_sums import PARTS, exact_sum, sums_of_pieces
 from nrjax.simulation.program import Launch, Program
 
 _SUMS = [f"{name}_{part}" for name in ("sum", "sum_of_squares") for part in range(PARTS)]
@@ -36,7 +36,10 @@ the numbers of infinite and minus infinite values. NaN is not counted.
 """
 
 _ROWS = 2**16
-"""Number of rows whose moments NumPy computes at a time."""
+"""Number of rows whose moments NumPy computes at a time, in the cache."""
+
+_COPIES = 64
+"""Number of copies of a histogram that an accelerator adds to."""
 
 COUNTS_END, MOMENTS_END = "_counts", "_moments"
 """Suffixes of the names of arrays of counts and of moments."""
@@ -110,7 +113,9 @@ def _bin_indices(results: Any, goal: Any, *, specs: Specs, mesh: Mesh) -> dict[s
     )(results, goal)
 
 
-def count(values: Any, index: Any, counted: Any, spec: HistogramSpec, xp: Any) -> tuple[Any, Any]:
+def count(
+    values: np.ndarray, index: Any, counted: np.ndarray, spec: HistogramSpec
+) -> tuple[Any, np.ndarray]:
     """Return the histogram counts and the moments of the trials marked in `counted`.
 
     Counts are int64 numbers, or None if there are no bins.
@@ -120,34 +125,83 @@ def count(values: Any, index: Any, counted: Any, spec: HistogramSpec, xp: Any) -
         index: index of each value's bin; None if there are no bins.
         counted: whether each trial is counted, shape (trials,).
         spec: description of the histogram.
-        xp: `numpy`, or `jax.numpy` with 64-bit numbers.
     """
     counts, counted = None, counted.reshape(-1, *(1 for _ in spec.shape))
     if spec.bins is not None:
         size = spec.bins.size * math.prod(spec.shape)
-        index = xp.where(counted, index, size).ravel()
-        counts = xp.bincount(index, minlength=size + 1)[:size].astype(xp.int64)
+        index = np.where(counted, index, size).ravel()
+        counts = np.bincount(index, minlength=size + 1)[:size].astype(np.int64)
         counts = counts.reshape(*spec.shape, spec.bins.size)
-    # NumPy is twice as fast if its many temporary arrays stay in the cache.
-    rows = _ROWS if xp is np else max(len(values), 1)
-    parts = [
-        _moments(values[at : at + rows], counted[at : at + rows], xp)
-        for at in range(0, max(len(values), 1), rows)
-    ]
+    parts = []
+    for at in range(0, max(len(values), 1), _ROWS):
+        chosen = slice(at, at + _ROWS)
+        x, (number, *ends) = _finite(values[chosen], counted[chosen], np)
+        parts.append(_moments(number, exact_sum(x), exact_sum(x * x), *ends))
     return counts, merge_moments(np.stack(parts))
 
 
-def _moments(values: Any, counted: Any, xp: Any) -> np.ndarray:
-    """Return the `MOMENTS` of the values marked in `counted`, along a last axis."""
+def _finite(values: Any, counted: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the counted finite values, else 0, and all `MOMENTS` but the sums."""
     x = values.astype(xp.float64)
     above, below = (xp.sum((x == end) & counted, axis=0) for end in (xp.inf, -xp.inf))
     finite = xp.isfinite(x) & counted
-    number, x = xp.sum(finite, axis=0), xp.where(finite, x, 0.0)
-    sums = *exact_sum(x, xp), *exact_sum(x * x, xp)
     smallest = xp.min(xp.where(finite, x, xp.inf), axis=0, initial=xp.inf)
     largest = xp.max(xp.where(finite, x, -xp.inf), axis=0, initial=-xp.inf)
-    moments = number, *sums, smallest, largest, above, below
+    return xp.where(finite, x, 0.0), (xp.sum(finite, axis=0), smallest, largest, above, below)
+
+
+def _moments(number: Any, sums: np.ndarray, squares: np.ndarray, *rest: Any) -> np.ndarray:
+    """Return `MOMENTS` along a last axis."""
+    moments = number, *sums, *squares, *rest
     return np.stack([np.asarray(moment, float) for moment in moments], axis=-1)
+
+
+@partial(jax.jit, static_argnames=("specs", "mesh"))
+def _count_there(
+    results: Any, indices: Any, trials: Any, goal: Any, *, specs: Specs, mesh: Mesh
+) -> tuple[Any, Any, Any]:
+    """Count on each device, and return the numbers of all, with a row per device.
+
+    They are counts by variable, the numbers of `_finite`, shape (devices, 5, columns), and
+    `sums_of_pieces` of all columns and then of their squares. Columns are those of all variables.
+    """
+
+    def local(results: Any, indices: Any, trials: Array, goal: Any) -> tuple[Any, Any, Any]:
+        columns = results if goal is None else results | derived_columns(results, goal, jnp)
+        counts, rest, numbers = {}, [], []
+        for name, spec in specs:
+            values = jnp.asarray(columns[spec.column])
+            counted = jnp.arange(len(values)) < trials[0]
+            if spec.stopped:
+                counted &= columns["stopped"]
+            counted = counted.reshape(-1, *(1 for _ in spec.shape))
+            if spec.bins is not None:
+                counts[name] = _histogram(indices[name], counted, spec)
+            x, others = _finite(values, counted, jnp)
+            rest.append(jnp.stack([other.astype(x.dtype).ravel() for other in others]))
+            numbers.append(x.reshape(len(x), -1).T)
+        x = jnp.concatenate(numbers)
+        sums = sums_of_pieces(jnp.concatenate([x, x * x]))
+        found = counts, jnp.concatenate(rest, axis=1), sums
+        return jax.tree.map(lambda leaf: leaf[None], found)
+
+    everywhere, split = PartitionSpec(), PartitionSpec("trials")
+    given = (split, split, split, everywhere)
+    return jax.shard_map(local, mesh=mesh, in_specs=given, out_specs=split, check_vma=False)(
+        results, indices, trials, goal
+    )
+
+
+def _histogram(index: Array, counted: Array, spec: HistogramSpec) -> Array:
+    """Return the counts of the bins, int64, on an accelerator."""
+    assert spec.bins is not None
+    size = spec.bins.size * math.prod(spec.shape)
+    index = jnp.where(counted, index, size).ravel()
+    # Additions to the same number wait for each other, so there are several copies of each number.
+    copies = max(1, min(_COPIES, 2**22 // size))
+    copy = jnp.arange(index.size, dtype=jnp.int32) % copies
+    counts = jnp.zeros((copies, size + 1), jnp.int32).at[copy, index].add(1)
+    return counts.sum(axis=0, dtype=jnp.int64)[:size].reshape(*spec.shape, spec.bins.size)
 
 
 def merge(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -166,7 +220,7 @@ def merge(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 def merge_moments(parts: np.ndarray) -> np.ndarray:
     """Combine the `MOMENTS` of disjoint sets of trials, one set per row of the first axis."""
     finite, *sums, smallest, largest, above, below = np.moveaxis(parts, -1, 0)
-    merged = [exact_sum(np.concatenate(sums[at : at + PARTS]), np) for at in (0, PARTS)]
+    merged = [exact_sum(np.concatenate(sums[at : at + PARTS])) for at in (0, PARTS)]
     ends = smallest.min(axis=0), largest.max(axis=0)
     counts = (count.sum(axis=0) for count in (finite, above, below))
     number, *infinite = counts
@@ -228,37 +282,59 @@ class Tally(Program):
         mesh = Mesh(np.array(self.devices), ("trials",))
         with neutral_config(mesh):
             indices = _bin_indices(results, self.goal, specs=self.specs, mesh=mesh)
-        xp = _namespace(self.devices[0].platform)
-        with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
+        if not _host_counts(self.devices[0].platform):
+            return self._of_all(results, indices, launch.counts, mesh)
+        with np.errstate(over="ignore", invalid="ignore"):
             parts = [
-                self._of_device(_shard(results, device), _shard(indices, device), trials, xp)
+                self._of_device(_shard(results, device), _shard(indices, device), trials)
                 for device, trials in zip(self.devices, launch.counts.tolist(), strict=True)
             ]
-            return merge(jax.device_get(parts))
+            return merge(parts)
 
-    def _of_device(self, results: Any, indices: Any, trials: int, xp: Any) -> dict[str, Any]:
+    def _of_all(self, results: Any, indices: Any, counts: Any, mesh: Mesh) -> dict[str, Any]:
+        """Count the results on the accelerators that hold them."""
+        static = {"specs": self.specs, "mesh": mesh}
+        with neutral_config(mesh), jax.enable_x64(True):
+            found = _count_there(results, indices, counts.astype(np.int32), self.goal, **static)
+        counts, rest, sums = jax.device_get(found)
+        parts = [exact_sum(rows) for rows in sums]
+        moments = merge_moments(
+            np.stack(
+                [
+                    _moments(number, *np.split(part, 2, axis=1), *ends)
+                    for (number, *ends), part in zip(rest, parts, strict=True)
+                ]
+            )
+        )
+        arrays, first = {}, 0
+        for name, spec in self.specs:
+            size = math.prod(spec.shape)
+            arrays[name + MOMENTS_END] = moments[first : first + size].reshape(*spec.shape, -1)
+            first += size
+            if name in counts:
+                arrays[name + COUNTS_END] = counts[name].sum(axis=0)
+        return arrays
+
+    def _of_device(self, results: Any, indices: Any, trials: int) -> dict[str, Any]:
         """Count the results of one device, of which the first `trials` rows are filled."""
-        if xp is np:
-            results, indices = jax.tree.map(lambda x: np.asarray(x)[:trials], (results, indices))
+        results, indices = jax.tree.map(lambda x: np.asarray(x)[:trials], (results, indices))
         columns = results
         if self.goal is not None:
-            columns = results | derived_columns(results, self.goal, xp)
+            columns = results | derived_columns(results, self.goal, np)
         arrays = {}
         for name, spec in self.specs:
             values = columns[spec.column]
-            counted = xp.arange(len(values)) < trials
-            if spec.stopped:
-                counted &= columns["stopped"]
-            counts, moments = count(values, indices.get(name), counted, spec, xp)
+            counted = columns["stopped"] if spec.stopped else np.full(len(values), True)
+            counts, moments = count(values, indices.get(name), counted, spec)
             arrays[name + MOMENTS_END] = moments
             if counts is not None:
                 arrays[name + COUNTS_END] = counts
         return arrays
 
 
-def _namespace(platform: str) -> Any:
-    """Return NumPy on a CPU, where NumPy counts 2.6 times as fast as XLA, else `jax.numpy`."""
-    return np if platform == "cpu" else jnp
+def _host_counts(platform: str) -> bool:
+    """Return whether NumPy counts: on a CPU it is 2.6 times as fast as XLA."""
+    return platform == "cpu"
 
 
 def _shard(arrays: dict[str, Any], device: Any) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 import math
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 PARTS = 4
 """Number of floats that represent a sum, with about 200 bits together."""
@@ -17,8 +20,14 @@ _ROWS = 2**22
 _LARGEST = 2.0**900
 """Magnitude below which numbers are added exactly."""
 
+_LOWEST = -1074 // _WIDTH
+"""Power of the pieces of the smallest number, in units of `_WIDTH`."""
 
-def exact_sum(values: Any, xp: Any) -> np.ndarray:
+_SHIFTS = np.ldexp(1.5, _WIDTH * np.arange(_LOWEST, 900 // _WIDTH + 1) + 52)
+"""Numbers whose addition and subtraction round to the pieces of each power."""
+
+
+def exact_sum(values: np.ndarray) -> np.ndarray:
     """Return the sum of finite float64 numbers along the first axis, as several floats.
 
     The result has shape (PARTS, ...). Its parts, the largest first, add up to the sum, with an
@@ -29,24 +38,54 @@ def exact_sum(values: Any, xp: Any) -> np.ndarray:
 
     Args:
         values: float64 numbers, with at least one axis.
-        xp: `numpy`, or `jax.numpy` with 64-bit numbers, outside `jit`.
     """
     if len(values) > _ROWS:
-        blocks = [exact_sum(values[at : at + _ROWS], xp) for at in range(0, len(values), _ROWS)]
-        return exact_sum(np.concatenate(blocks), np)
-    largest = float(xp.max(xp.abs(values), initial=0.0))
+        blocks = [exact_sum(values[at : at + _ROWS]) for at in range(0, len(values), _ROWS)]
+        return exact_sum(np.concatenate(blocks))
+    largest = float(np.max(np.abs(values), initial=0.0))
     if largest >= _LARGEST:
-        total = np.asarray(xp.sum(values, axis=0))
+        total = np.sum(values, axis=0)
         return np.stack([total, *(np.zeros_like(total) for _ in range(PARTS - 1))])
     sums = [np.zeros(values.shape[1:])]
-    index = math.frexp(largest)[1] // _WIDTH
+    index = math.frexp(largest)[1] // _WIDTH - _LOWEST
     while largest > 0:
-        shift = 1.5 * 2.0 ** (_WIDTH * index + 52)  # rounds to multiples of 2^(_WIDTH * index)
-        pieces = (values + shift) - shift
-        sums.append(np.asarray(xp.sum(pieces, axis=0)))
+        pieces = (values + _SHIFTS[index]) - _SHIFTS[index]  # multiples of a power of two
+        sums.append(np.sum(pieces, axis=0))
         values, index = values - pieces, index - 1
-        largest = float(xp.max(xp.abs(values)))
+        largest = float(np.max(np.abs(values)))
     return np.apply_along_axis(_parts, 0, np.stack(sums))
+
+
+def sums_of_pieces(columns: Array) -> Array:
+    """Return sums of float64 numbers along the last axis, to be added up by `exact_sum`.
+
+    It is for accelerators, in `jit` with 64-bit numbers. The sums, shape (sums, columns), are
+    exact, except for columns with numbers above 2^900.
+    """
+    blocks = [columns[:, at : at + _ROWS] for at in range(0, max(columns.shape[1], 1), _ROWS)]
+    return jnp.concatenate([_sums_of_block(block) for block in blocks])
+
+
+def _sums_of_block(rest: Array) -> Array:
+    largest = jnp.max(jnp.abs(rest), axis=1, initial=0.0)
+    large = largest >= _LARGEST
+    total = jnp.where(large, jnp.sum(rest, axis=1), 0.0)
+    rest = jnp.where(large[:, None], 0.0, rest)
+    first = jnp.frexp(largest)[1] // _WIDTH - _LOWEST
+    shifts, turns = jnp.asarray(_SHIFTS), len(_SHIFTS)
+
+    def cut(carry: Any) -> Any:
+        turn, rest, sums = carry
+        shift = shifts[jnp.clip(first - turn, 0, turns - 1)][:, None]
+        pieces = (rest + shift) - shift
+        return turn + 1, rest - pieces, sums.at[turn].set(jnp.sum(pieces, axis=1))
+
+    def left(carry: Any) -> Array:
+        return (carry[0] < turns) & jnp.any(carry[1] != 0)
+
+    empty = jnp.zeros((turns, len(rest)))
+    sums = jax.lax.while_loop(left, cut, (jnp.int32(0), rest, empty))[2]
+    return jnp.concatenate([total[None], sums])
 
 
 def _parts(numbers: np.ndarray) -> list[float]:

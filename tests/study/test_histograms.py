@@ -21,7 +21,7 @@ SIGNED = LogBins(-8, 6, 5, signed=True)
 def binned(values, bins, kind=BinnedDistribution):
     """The distribution of values that NumPy has counted."""
     spec = HistogramSpec("x", None)
-    _, moments = counting.count(values, None, np.full(len(values), True), spec, np)
+    _, moments = counting.count(values, None, np.full(len(values), True), spec)
     if bins is None:
         return kind(None, None, moments)
     counts = np.bincount(np.searchsorted(bins.upper, values), minlength=bins.size)
