@@ -102,10 +102,21 @@ class Launch(NamedTuple):
         """Wait for the trials, and copy their results into arrays, from row `start`."""
         ends = start + np.cumsum(self.counts)
         leaves = jax.tree.leaves(self.results)
+        if next(iter(leaves[0].sharding.device_set)).platform != "cpu":
+            leaves = _in_pinned_memory(leaves)
         for array, leaf in zip(jax.tree.leaves(arrays), leaves, strict=True):
             shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0)
             for shard, count, end in zip(shards, self.counts, ends, strict=True):
                 array[end - count : end] = np.asarray(shard.data)[:count]
+
+
+def _in_pinned_memory(results: Any) -> Any:
+    """Return arrays of an accelerator in memory of the host that NumPy can read at once.
+
+    This takes a third of the time of a plain copy, which fills memory that was just allocated.
+    """
+    places = jax.tree.map(lambda leaf: leaf.sharding.with_memory_kind("pinned_host"), results)
+    return jax.device_put(results, places)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

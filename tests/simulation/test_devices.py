@@ -14,7 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 import nrjax
 from nrjax.simulation import montecarlo
-from nrjax.simulation.program import Program, _on_devices
+from nrjax.simulation.program import Program, _in_pinned_memory, _on_devices
 from tests.draws import Draws
 from tests.problems import interaction
 from tests.simulation.test_montecarlo import logistic_parts
@@ -81,3 +81,16 @@ def test_the_same_bits_on_any_devices(monkeypatch):
     other = program.run_all(KEY, TRIALS)
     np.testing.assert_array_equal(on_one["release"][:2], other["release"][:2])
     assert not np.array_equal(on_one["release"], other["release"])
+
+
+def test_results_of_accelerators_pass_through_memory_of_the_host():
+    """CPUs have such memory too, though their results do not need it."""
+    batching = nrjax.Batching(tile=4, devices=DEVICES[:3])
+    launch = montecarlo.sessions(Draws(0.7), 22, batching).launch(KEY, 22)
+    pinned = _in_pinned_memory(launch.results)
+    assert {leaf.sharding.memory_kind for leaf in pinned.values()} == {"pinned_host"}
+    direct, indirect = launch.empty(22), launch.empty(22)
+    launch.copy(direct, 0)
+    launch._replace(results=pinned).copy(indirect, 0)
+    chex.assert_trees_all_equal(direct, indirect)
+    assert np.unique(direct["epsilon"]).size == 22
