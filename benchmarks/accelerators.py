@@ -35,6 +35,7 @@ from nrjax.papers import rogers2023, whitehouse2022
 from nrjax.processes import scan_noise
 from nrjax.processes.paths import BLOCK
 from nrjax.simulation import montecarlo
+from nrjax.simulation.counting import mean_and_variance
 from nrjax.simulation.program import Program, _on_devices
 
 _INSTALL = {"gpu": "jax[cuda13] or the build for its maker", "tpu": "jax[tpu]", "cpu": "jax"}
@@ -148,7 +149,8 @@ def _folding(trials: int, changed: dict[str, int]) -> Loop:
     tally = _batched(billion_trials.planned(trials), changed)
 
     def every() -> float:
-        return trials * (1 + billion_trials.folded(tally, trials)[1]["step_moments"][1])
+        moments = billion_trials.folded(tally, trials)[1]["step_moments"]
+        return trials * (1 + mean_and_variance(moments)[0])
 
     return _interaction(tally, trials, every)
 

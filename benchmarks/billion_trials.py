@@ -19,7 +19,7 @@ import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row, peak_gib
 from nrjax.simulation import montecarlo
-from nrjax.simulation.counting import merge
+from nrjax.simulation.counting import mean_and_variance, merge
 from nrjax.study import case
 from nrjax.study.passes import pass_specs
 
@@ -88,7 +88,7 @@ def race(options):
         print(
             f"{trials:>13,} trials: peak {peak_mib():5.0f} MiB, {trials / seconds:.3g} trials/s "
             f"folded, {trials / other:.3g} kept, ratio {other / seconds:.2f}; "
-            f"mean epsilon {merged['stopping_epsilon_moments'][1]:.6f}"
+            f"mean epsilon {mean_and_variance(merged['stopping_epsilon_moments'])[0]:.6f}"
         )
         note = f"peak so far {peak_mib():.0f} MiB"
         claim = f"{trials:,} trials, folded"
