@@ -117,10 +117,11 @@ class Batching:
         sizes = _ON_CPU if self.on_cpu else _ON_ACCELERATOR
         # All lanes are rewound together, also ended ones: few lanes if that is expensive.
         most = power_of_two(sizes.memory // bytes_of(state), 1, sizes.tile)
-        # If bounds replace most utilities, few are left to be evaluated together.
+        # If bounds replace most utilities, few are left to be evaluated together. On a CPU those of
+        # `bounds_from_release` gain from larger tiles all the same.
         utility = trial.utility.at(jnp.int32(0))
-        spared = length is None and trial._uses_bounds and overrides(utility, Utility, "bounds")
-        spared |= bounded
+        few = overrides(utility, Utility, "bounds") or not self.on_cpu
+        spared = bounded or (length is None and trial._uses_bounds and few)
         # A step of a path is no larger than a state. Rows are rounded up to whole tiles.
         path_tile = power_of_two(2**28 // (bytes_of(state) * (length or 1)), 1, sizes.tile)
         if tile is None:
@@ -137,9 +138,8 @@ class Batching:
             if lanes is not None:  # a divisor of the lanes
                 tile = min(tile, lanes & -lanes)
         if lanes is None:
-            least = (
-                sizes.spared_lanes if spared else 1
-            )  # a small tile does not mean that a step is expensive
+            # A small tile does not mean that a step is expensive.
+            least = sizes.spared_lanes if spared else 1
             lanes = max(tile, min(most, path_tile, max(least, 4 * tile)) // tile * tile)
         return tile, lanes
 
@@ -182,7 +182,7 @@ class _Sizes(NamedTuple):
 
 
 _ON_CPU = _Sizes(2**21, 2**24, tile=2**12, spared_tile=16, spared_lanes=128, chunk=2**18)
-_ON_ACCELERATOR = _Sizes(2**26, 2**28, tile=2**18, spared_tile=256, spared_lanes=2**14, chunk=2**20)
+_ON_ACCELERATOR = _Sizes(2**26, 2**28, tile=2**18, spared_tile=512, spared_lanes=2**14, chunk=2**20)
 
 
 @jax.jit  # traced once per kind of trial, and never compiled

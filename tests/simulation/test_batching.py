@@ -86,7 +86,7 @@ def test_an_accelerator_gets_more_trials_at_a_time():
     assert gpu.resolve_sessions(Pair(2**18)) == 2**12 // jnp.zeros(()).dtype.itemsize
     assert gpu.resolve_chunk(interaction()) == 2**20
     learned = nrjax.Interaction(**logistic_parts() | {"rule": nrjax.PublicThreshold(0.0)})
-    assert gpu.resolve(learned) == (256, 2**14)
+    assert gpu.resolve(learned) == (512, 2**14)
     assert nrjax.Batching().resolve(learned) == (16, 128)
 
 

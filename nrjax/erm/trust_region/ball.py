@@ -23,7 +23,7 @@ from nrjax.erm.trust_region.tridiagonal import Tridiagonal, padded, rotate_back,
 from nrjax.pytrees import record
 
 _TILE = 16
-"""Number of matrices that are reduced together, few enough for a core's level-2 cache."""
+"""Number of matrices that a CPU reduces together, few enough for a core's level-2 cache."""
 
 
 @record
@@ -45,9 +45,8 @@ class BallMinimum(NamedTuple):
     residual: Array
 
 
-def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:
+def _reduce(matrix: Array, vector: Array, unit: Array) -> Tridiagonal:
     """Return `[[0, c'], [c, A]] / unit` in tridiagonal form, padded with zeros before."""
-    matrix, vector, unit = problem
     d = vector.shape[1]
     rest = padded(d + 1) - d - 1
     body = jnp.concatenate([vector[:, :, None], matrix], axis=2) * (1 / unit)[:, None, None]
@@ -56,18 +55,16 @@ def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:
     return tridiagonalise(border, d + 1)
 
 
-def _reduce_in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
+def _reduce_in_tiles(*problem: Array) -> Tridiagonal:
     """Reduce a batch of matrices to tridiagonal form, in tiles of `_TILE` matrices."""
+    lanes = len(problem[0])
 
     def split(array: Array) -> Array:
         rest = ((0, -lanes % _TILE), *((0, 0),) * (array.ndim - 1))
         array = jnp.pad(array, rest, constant_values=1)
         return array.reshape(-1, _TILE, *array.shape[1:])
 
-    lanes = problem[0].shape[0]
-    if lanes <= _TILE:
-        return _reduce(problem)
-    parts = jax.lax.map(_reduce, tuple(map(split, problem)))
+    parts = jax.lax.map(lambda tile: _reduce(*tile), tuple(map(split, problem)))
     return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:lanes], parts)
 
 
@@ -81,7 +78,8 @@ def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, A
     linear = vector * (1 / radius)[:, None]
     unit = jnp.maximum(jnp.max(jnp.abs(matrix), axis=(1, 2)), jnp.max(jnp.abs(linear), axis=1))
     unit = jnp.where(unit > 0, unit, 1)
-    form = _reduce_in_tiles((matrix, linear, unit))
+    tiles = _reduce if len(matrix) <= _TILE else _reduce_in_tiles
+    form = jax.lax.platform_dependent(matrix, linear, unit, cpu=tiles, default=_reduce)
 
     diagonal, off = form.diagonal[:, 1:].T, form.off_diagonal[:, 1:].T
     along = form.off_diagonal[:, 0]
