@@ -34,8 +34,8 @@ class Batching:
         tile: number of trials whose utilities are evaluated together, a power of two. A sum or a
             matrix product can round differently in batches of another size. The default is 8 to 64
             for a data set of usual size, 2048 for a scalar and at most 16 if bounds replace most
-            utilities. On an accelerator it is 16 times as large for data, and 262,144 for a scalar.
-            It holds at most about 256 MiB of whole paths.
+            utilities. On an accelerator it is 16 times as large for data, 262,144 for a scalar and
+            at most 512 with bounds. It holds at most about 256 MiB of whole paths.
         lanes: number of trials that run at a time on a device if bounds replace utilities, a
             multiple of `tile`. The default is four tiles, at least 128 and at most 4096 trials, and
             about 2 MiB of trial states; on an accelerator at least 16,384 trials, and 64 MiB.
