@@ -4,12 +4,11 @@
 
 The loops are raw stepping, scalar trials whose outcomes stay on the device, the same trials
 summarised, count trials of `rogers2023`, and logistic and ridge regression of `whitehouse2022` on
-flights. The limit is the rate of a kernel that
-computes hashes only, measured in the same run, for the number of hashes that the trials need. The
-integer rate of the data sheet is printed next to it for known devices (`hashes.STATED`). Kernels
-and decisions (the host waits for a truth value) are counted in the compiled program, per iteration
-with all its steps and the longer side of each branch, so with lanes that are refilled. Medians;
-compile time is not counted.
+flights. The limit is the rate of a kernel that computes hashes only, measured in the same run, for
+the number of hashes that the trials need. The integer rate of the data sheet is printed next to it
+for known devices (`hashes.STATED`). Kernels and decisions (the host waits for a truth value) are
+counted in the compiled program, per iteration with all its steps and the longer side of each
+branch, so with lanes that are refilled. Medians; compile time is not counted.
 
 The last line says whether the scalar loop is below half of the limit. If it is, a Pallas kernel, in
 which a block of lanes draws and steps until its trials stop, would launch nothing per step.
@@ -55,11 +54,11 @@ class Loop:
     Attributes:
         trials: number of trials.
         turn: steps per iteration.
-        written: steps of an iteration that are written out, one after another, in an inner loop.
         lowered: function that lowers the program, whose launches are counted.
         run: function that runs all trials and returns their total number of steps.
         one: function of a trial's key that returns its steps and its results.
         lanes: number of lanes, if they are refilled.
+        written: steps that an iteration of the inner loop writes out, one after another.
     """
 
     trials: int

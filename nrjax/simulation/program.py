@@ -102,7 +102,7 @@ class Launch(NamedTuple):
         """Wait for the trials, and copy their results into arrays, from row `start`."""
         ends = start + np.cumsum(self.counts)
         leaves = jax.tree.leaves(self.results)
-        if next(iter(leaves[0].sharding.device_set)).platform != "cpu":
+        if any(device.platform != "cpu" for x in leaves[:1] for device in x.sharding.device_set):
             leaves = _in_pinned_memory(leaves)
         for array, leaf in zip(jax.tree.leaves(arrays), leaves, strict=True):
             shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0)
