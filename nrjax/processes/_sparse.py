@@ -33,6 +33,9 @@ _LEAST, _MOST = 1024, 2**21
 _DENSE = 1 / 6
 """Largest probability of moving for which a step is sparse, not a draw per coordinate."""
 
+_ROWS = 8
+"""Minimum number of trials that draw for each coordinate together."""
+
 _SLOTS = 512
 """Maximum number of coordinates that are sampled per pass.
 
@@ -84,30 +87,50 @@ def _rewind(key: Array, value: Array, now: Array, time: Array) -> Array:
         places = last[:, None] + jnp.cumsum(gap + 1, axis=1)
         return places, most[:, None] * uniform(bits[:, 1], dtype)
 
-    def moved(draw: Array, complement: Array, value: Array) -> Array:
-        return rewind_laplace(draw, complement, value, now[:, None], time[:, None])
+    def moved(draws: Array, value: Array) -> Array:
+        return rewind_laplace(draws, 1 - draws, value, now[:, None], time[:, None])
 
     def sparse_pass(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         number, last, new = loop
         unfinished = jnp.any(last < size)
         places, draws = _isolated(unfinished, sample, number, last)
         before = _isolated(unfinished, _gather, value, places)
-        after = _isolated(
-            unfinished, lambda draws, before: moved(draws, 1 - draws, before), draws, before
-        )
+        after = _isolated(unfinished, moved, draws, before)
         # Finished trials wait for the others, and their last place must not overflow.
         last = jnp.minimum(places[:, -1], size)
         return number + 1, last, jax.vmap(_scatter)(new, places, after)
 
-    def dense_pass(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        number, dense, new = loop
-        draws = uniform_and_complement(words(number, (size,)), dtype)
-        return number + 1, dense & False, jnp.where(dense[:, None], moved(*draws, new), new)
-
     number, last = jnp.int32(0), jnp.where(sparse, -1, size).astype(jnp.int32)
     loop = (number, last, value)
     new = jax.lax.while_loop(lambda loop: jnp.any(loop[1] < size - 1), sparse_pass, loop)[2]
-    return jax.lax.while_loop(lambda loop: jnp.any(loop[1]), dense_pass, (number, ~sparse, new))[2]
+    return _rewind_dense(~sparse, new, key, now, time)
+
+
+def _rewind_dense(dense: Array, value: Array, *arguments: Array) -> Array:
+    """Return the noise after a draw for each coordinate of the trials that are `dense`.
+
+    `arguments` are the keys, the times now and the next times. The dense trials are gathered, a few
+    at a time: a step seldom has none, and seldom many.
+    """
+    trials, size = value.shape
+    rows, count = min(trials, max(_ROWS, trials // 8)), jnp.sum(dense, dtype=jnp.int32)
+    order = jnp.pad(jnp.argsort(~dense, stable=True).astype(jnp.int32), (0, -trials % rows))
+
+    def draw(value: Array, key: Array, now: Array, time: Array) -> Array:
+        bits = random_bits(step_key(key, 0), (size,), value.dtype)
+        return rewind_laplace(*uniform_and_complement(bits, value.dtype), value, now, time)
+
+    def dense_pass(loop: tuple[Array, Array]) -> tuple[Array, Array]:
+        first, new = loop
+        chosen = jax.lax.dynamic_slice_in_dim(order, first, rows)
+        before = _isolated(count > 0, lambda new, chosen: new[chosen], new, chosen)
+        after = jax.vmap(draw)(before, *(argument[chosen] for argument in arguments))
+        # The last pass is filled up with other trials, which are dropped here.
+        place = jnp.where(first + jnp.arange(rows) < count, chosen, trials)
+        return first + rows, new.at[place].set(after, mode="drop")
+
+    loop = (jnp.int32(0), value)
+    return jax.lax.while_loop(lambda loop: loop[0] < count, dense_pass, loop)[1]
 
 
 def _gather(value: Array, places: Array) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from nrjax.keys import step_key
 from nrjax.processes import Laplace, _sparse
 from nrjax.processes._kernel import (
     move_probability,
@@ -122,6 +123,28 @@ def test_outliers_and_lanes_of_all_kinds(dtype):
     np.testing.assert_array_equal(together[3], start[3])  # where it is
     assert 0 < np.mean(together[0] != start[0]) < 0.01
     assert np.all(together[4] != start[4])
+
+
+def test_dense_trials_take_a_draw_per_coordinate():
+    """Among trials that stay, and in passes that are not full."""
+    size, trials = MANY.shape[0], 2 * _sparse._ROWS + 3
+    keys = jax.random.split(jax.random.key(5), trials)
+    values = jax.random.laplace(jax.random.key(6), (trials, size))
+    rewind = jax.jit(jax.vmap(_sparse.rewind_sparse, (0, 0, None, 0)))
+
+    @jax.jit
+    @jax.vmap
+    def expected(key, value, time):
+        bits = random_bits(step_key(key, 0), (size,), value.dtype)
+        return rewind_laplace(*uniform_and_complement(bits, value.dtype), value, 1.0, time)
+
+    for count in (1, _sparse._ROWS + 2, trials):
+        dense = np.random.default_rng(count).permutation(trials) < count
+        times = jnp.where(dense, 0.5, 1.0)
+        after = rewind(keys, values, jnp.ones(()), times)
+        alone = expected(keys[dense], values[dense], times[dense])
+        np.testing.assert_allclose(after[dense], alone, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(after[~dense], values[~dense])
 
 
 @pytest.mark.long
