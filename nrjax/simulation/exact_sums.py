@@ -33,8 +33,8 @@ def exact_sum(values: np.ndarray) -> np.ndarray:
     The result has shape (PARTS, ...). Its parts, the largest first, add up to the sum, with an
     error of at most 2^-200 of the largest number. Numbers are cut into pieces at fixed powers of
     two, and pieces at the same power add up exactly (after Demmel & Nguyen 2013). Sums of sums
-    therefore have the same bits however numbers are grouped. If a number exceeds 2^900, the sum is
-    an ordinary rounded one instead.
+    therefore have the same bits however numbers are grouped. If a number exceeds 2^900, or is NaN,
+    the sum of its column is an ordinary rounded one instead.
 
     Args:
         values: float64 numbers, with at least one axis.
@@ -43,9 +43,12 @@ def exact_sum(values: np.ndarray) -> np.ndarray:
         blocks = [exact_sum(values[at : at + _ROWS]) for at in range(0, len(values), _ROWS)]
         return exact_sum(np.concatenate(blocks))
     largest = float(np.max(np.abs(values), initial=0.0))
-    if largest >= _LARGEST:
-        total = np.sum(values, axis=0)
-        return np.stack([total, *(np.zeros_like(total) for _ in range(PARTS - 1))])
+    if not largest < _LARGEST:
+        ordinary = ~(np.max(np.abs(values), axis=0) < _LARGEST)
+        sums = exact_sum(np.where(ordinary, 0.0, values))
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums[0] += np.sum(np.where(ordinary, values, 0.0), axis=0)
+        return sums
     sums = [np.zeros(values.shape[1:])]
     index = math.frexp(largest)[1] // _WIDTH - _LOWEST
     while largest > 0:

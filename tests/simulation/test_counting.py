@@ -153,6 +153,16 @@ def test_sums_are_exact(exponents):
         assert abs(sum(map(Fraction, found.tolist())) - exact) <= Fraction(abs(found[0])) / 2**200
 
 
+def test_a_large_number_rounds_no_other_sum():
+    """Nor does a sum that is not a number become 0 in the next sum."""
+    values = np.random.default_rng(4).normal(size=(60, 4))
+    values[:3, 0], values[:2, 1] = [1e300, 1.0, np.inf], [np.inf, -np.inf]
+    found = exact_sum(np.concatenate([exact_sum(values[:20]), exact_sum(values[20:])]))
+    np.testing.assert_array_equal(found[:, 2:], exact_sum(values[:, 2:]))
+    np.testing.assert_array_equal(found[0, :2], [np.inf, np.nan])
+    assert np.any(np.sum(values[:, 2:], axis=0) != found[0, 2:])  # planted: rounded sums differ
+
+
 def test_long_sums_are_cut(monkeypatch):
     monkeypatch.setattr(exact_sums, "_ROWS", 8)
     values = np.random.default_rng(3).normal(size=(100, 3))
