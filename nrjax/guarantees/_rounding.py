@@ -71,10 +71,11 @@ class SafeGuarantee(Guarantee):
             ValueError: a concrete time is not positive. For a traced one the result is NaN.
         """
         check_time(time)
+        number = concrete_or_none(time)
         time, *parameters = self._parameters(time)
-        # XLA may flush the reciprocal of a larger time to 0; a smaller time costs more.
+        # A larger time may overflow, or its reciprocal may become 0; a smaller time costs more.
         reduced = jnp.minimum(time, largest_divisor(time.dtype))
-        time = jnp.where(time < jnp.inf, reduced, time)
+        time = jnp.where((time if number is None else number) < np.inf, reduced, time)
         raw = self._epsilon(time, *parameters)
         # The formula may give NaN outside the dtype's range (a time of 1e38 rho, for example).
         raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)

@@ -202,10 +202,14 @@ class GridBoundary(FixedTimesBoundary):
             ValueError: a concrete time is not one of the boundary's times. For a traced one the
                 result is NaN.
         """
-        index, listed = self._checked_index(time, float_dtype(time))
+        dtype = float_dtype(time)
+        index, listed = self._checked_index(time, dtype)
         # The exact time of the grid is used, because `time` may have a coarser dtype.
         wide = float_dtype(time, self.sensitivity, self.times, self.heights)
-        return jnp.where(listed, super().epsilon(jnp.asarray(self.times, wide)[index]), jnp.nan)
+        stated = super().epsilon(jnp.asarray(self.times, wide)[index])
+        if dtype != wide:  # the noise is that of a rounded time
+            stated = stated * (1 + self.margin * float(jnp.finfo(dtype).eps))
+        return jnp.where(listed, stated, jnp.nan)
 
     def _epsilon(self, time: Array, *parameters: Array) -> Array:
         sensitivity, _, times, heights = parameters

@@ -104,6 +104,14 @@ def test_unsolved_times_are_infinite_not_too_small(monkeypatch):
 
 
 @families
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_time_beyond_the_dtype_is_not_free(name):
+    rest = {"linear": (1e-6, 1e-30, 1e31), "pure": ()}.get(name, (1e-6, 1.0))
+    guarantee = KINDS[name](*map(np.float32, (3e38, *rest)))
+    assert float(guarantee.epsilon(1e39)) >= 0.3
+
+
+@families
 def test_extremes_are_safe(name, dtype):
     """Outside the range of the dtype epsilon is too large, not too small."""
     small, large = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
