@@ -40,10 +40,11 @@ class _Request(Pytree):
     """The relation of neighbours, which filters check; None takes that of the filter."""
 
     def fields(self) -> Iterator[tuple[str, str, Any]]:
-        """Yield the name, the name in messages and the value of each field that is not None."""
+        """Yield the name, the name in messages and the value of each field but a cap of None."""
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
             value = getattr(self, field.name)
-            if value is not None and not field.metadata.get("static"):
+            is_left_out = field.name == "cap" and value is None
+            if not is_left_out and not field.metadata.get("static"):
                 yield field.name, f"{type(self).__name__}.{field.name}", value
 
     def __post_init__(self):

@@ -252,11 +252,11 @@ def test_kinds_without_a_proof(case):
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_concrete_requests_out_of_range(kind):
-    """The constructor refuses Python numbers and arrays."""
+    """The constructor refuses Python numbers and arrays, and None, which would cost nothing."""
     for field in dataclasses.fields(SMALL[kind]):
         if field.metadata.get("static"):
             continue
-        for bad in (*BAD, jnp.asarray(-1.0)):
+        for bad in (*BAD, jnp.asarray(-1.0), *(() if field.name == "cap" else (None,))):
             with pytest.raises(ValueError, match=f"{kind.__name__}.{field.name} must be"):
                 dataclasses.replace(SMALL[kind], **{field.name: bad})
 
