@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import itertools
 import math
 import pickle
@@ -220,7 +221,11 @@ def test_parts_of_two_relations_are_refused():
     assert (added.relation, interaction(1.0).relation) == ("add-remove", None)
     budget = c.ExPostFilter(1.0, relation="add-remove")
     grid = nrjax.Grid([4.0, 2.0])
-    paid = c.FilteredSchedule(grid, budget, budget.init(), c.LaplaceReduction, 1.0)
+    round = grid, budget, budget.init(), c.LaplaceReduction, 1.0
+    paid = c.FilteredSchedule(*round)
+    for make in (lambda **wrong: c.FilteredSchedule(*round, **wrong), functools.partial(c.GDP, 1)):
+        with pytest.raises(ValueError, match="relation must be one of"):
+            make(relation=3)
     assert paid.request(2.0).relation == "add-remove"
     sizes = [nrjax.Sensitivity(1.0, "l2", name) for name in ("replace", "add-remove")]
     line = nrjax.LinearBoundary.tight_at_epsilon(1.0, sizes[0], 1e-6)

@@ -19,7 +19,7 @@ from nrjax._numerics import largest_divisor
 from nrjax._validation import as_numeric, check
 from nrjax.guarantees.notions import notion_of
 from nrjax.pytrees import Pytree, static
-from nrjax.sensitivities import check_norm, relation_of, shared_relation
+from nrjax.sensitivities import check_norm, relation_of, shared_relation, split_relation
 from nrjax.types import Guarantee
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
@@ -56,6 +56,8 @@ class _Request(Pytree):
                 if number.ndim == 0 and number.dtype.kind in "iu":  # int32 might overflow
                     check(number <= 2**53, name, value, "at most 2^53, as an integer")
                     object.__setattr__(self, field, float(number))
+        if self.relation is not None:
+            split_relation(self.relation)
         if hasattr(self, "noise"):
             check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
         relation = shared_relation(request=self, sensitivity=getattr(self, "sensitivity", None))

@@ -17,7 +17,7 @@ from nrjax.composition._ledger import Ledger, leq_with_tolerance
 from nrjax.composition._state import check_owner, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
 from nrjax.pytrees import static
-from nrjax.sensitivities import check_norm, shared_relation
+from nrjax.sensitivities import check_norm, shared_relation, split_relation
 from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
 
 _KINDS = *REDUCTIONS, ExPost
@@ -95,6 +95,8 @@ class FilteredSchedule(Schedule):
             check_norm(self.sensitivity, self.kind.noise)
             expected = f"given for {self.kind.__name__}"
             check(self.sensitivity is not None, "sensitivity", self.sensitivity, expected)
+        if self.relation is not None:
+            split_relation(self.relation)
         parts = {"schedule": self, "sensitivity": self.sensitivity, "guarantee": self.guarantee}
         object.__setattr__(self, "relation", shared_relation(**parts, filter=self.filter))
         by_rule = self.rule is not None and self.rule.uses_epsilon
