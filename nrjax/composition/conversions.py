@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import check, check_integer, concrete_or_none
+from nrjax._validation import as_numeric, check, check_integer
 from nrjax.composition.requests import FRACTION, NOT_NEGATIVE, POSITIVE, Range
 
 PROBABILITY: Range = (lambda x: (x > 0) & (x < 1)), "strictly between 0 and 1"
@@ -35,7 +35,7 @@ CONVERSIONS = ("standard", "renyi")
 
 def number(name: str, value: Any, valid: Range) -> float:
     """Check that a value is a single concrete number in a range, and return it as a float."""
-    known = concrete_or_none(value)
+    known = as_numeric(name, value, "a single concrete number")
     hint = "Conversions run on the host, outside jit and vmap."
     single = known is not None and known.ndim == 0
     check(single, name, value, "a single concrete number", hint)

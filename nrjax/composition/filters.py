@@ -110,10 +110,13 @@ class _ConcentratedFilter(BudgetFilter):
 
     def _check(self) -> None:
         conversions.check_conversion(self.conversion)
-        part, delta = concrete_or_none(self.approximation), concrete_or_none(self.delta)
-        if part is not None and delta is not None:
-            expected = "at least 0 and below delta, of which it is a part"
-            check((part >= 0) & (part < delta), "approximation", self.approximation, expected)
+        if (delta := concrete_or_none(self.delta)) is not None:
+            check_numbers(
+                "approximation",
+                self.approximation,
+                lambda part: (part >= 0) & (part < delta),
+                "at least 0 and below delta, of which it is a part",
+            )
 
     def _budget(self) -> float:
         # The part of delta that is left for the conversion, rounded down.

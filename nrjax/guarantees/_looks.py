@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import as_numeric, check, check_positive, concrete_or_none
+from nrjax._validation import as_numeric, as_table, check, check_positive, concrete_or_none
 from nrjax.guarantees._rounding import SafeGuarantee, round_up
 
 
@@ -46,8 +46,7 @@ class FixedTimesBoundary(SafeGuarantee):
 def falling_times(times: Any, most: int) -> np.ndarray:
     """Return at most `most` falling times, rounded to the default precision, as in a run."""
     expected = f"a vector of 1 to {most} falling times, positive and finite"
-    array = np.asarray(times, float)
-    as_numeric("times", array, expected)
+    array = certified_array("times", times)
     check(array.ndim == 1 and 0 < array.size <= most, "times", times, expected)
     array = np.asarray(array.astype(float_dtype()), np.float64)
     ok = np.isfinite(array) & (array > 0) & np.append(np.diff(array) < 0, True)
@@ -65,9 +64,14 @@ def certified_number(name: str, value: Any) -> float:
 
 def certified_array(name: str, value: Any) -> np.ndarray:
     """Return a concrete array or list in float64."""
-    concrete = isinstance(value, (list, tuple)) or concrete_or_none(value) is not None
+    concrete = isinstance(value, (list, tuple)) or concrete_or_none(as_table(value)) is not None
     check(concrete, name, value, "concrete, because the curve is certified")
-    return np.asarray(value, float)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(value, object)
+    as_numeric(name, array, "a vector of numbers")
+    return np.asarray(array, float)
 
 
 def check_delta(delta: Any, size: int, most: float) -> None:

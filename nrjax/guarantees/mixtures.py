@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._validation import check, check_numbers
+from nrjax.guarantees._looks import certified_number
 from nrjax.guarantees._priors import Objective, checked_prior
 from nrjax.guarantees._rounding import SafeGuarantee
 from nrjax.guarantees.renyi import TERM_MARGIN, RenyiBoundary
@@ -100,9 +101,10 @@ class RenyiMixture(SafeGuarantee):
             ValueError: an argument is traced or out of range.
         """
         times, prior = checked_prior(times, weights, objective, prior_from)
+        size = certified_number("sensitivity", sensitivity)
         if orders is None:
             middle = float(np.exp(prior @ np.log(times)))
-            best = float(RenyiBoundary.tight_at_time(middle, float(sensitivity), delta).order)  # pyright: ignore[reportArgumentType]
+            best = float(RenyiBoundary.tight_at_time(middle, size, delta).order)  # pyright: ignore[reportArgumentType]
             orders = 1 + (best - 1) * np.asarray([0.5, 1.0, 2.0])
         orders = np.asarray(orders, float)
         start = cls(sensitivity, delta, orders, np.ones_like(orders))

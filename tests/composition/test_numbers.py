@@ -87,7 +87,9 @@ ERRORS = [
         "request must be of concrete numbers",
     ),
     (lambda: c.RenyiFilter.tuned(0.0, 1e-6, c.Pure(0.1)), "epsilon must be positive"),
+    (lambda: c.RenyiFilter.tuned(True, 1e-6, c.Pure(0.1)), "epsilon must be a single"),
     (lambda: c.UnifiedFilter(1.0, 1e-6, 1e-6), "approximation must be"),
+    (lambda: c.UnifiedFilter(1.0, 1e-6, np.array("a")), "approximation must be"),
     (lambda: c.UnifiedFilter(1.0, 1e-6, conversion="x"), "conversion must"),
     (lambda: c.UnifiedFilter(1.0, 1e-6, jnp.asarray(-1e-7)), "approximation must be"),
     (

@@ -108,5 +108,7 @@ def test_refuses():
         RenyiMixture.design([2.0, 1.0], [1.0, 1.0], 1.0, DELTA, prior_from="private")
     with pytest.raises(ValueError, match="weights must be of shape"):
         RenyiMixture.design([2.0, 1.0], [1.0], 1.0, DELTA)
+    with pytest.raises(ValueError, match="sensitivity must be positive"):
+        RenyiMixture.design([2.0, 1.0], [1.0, 1.0], None, DELTA)
     with pytest.raises(ValueError, match="times must be partly between"):
         log_uniform([2.0, 1.0], 3.0, 4.0)
