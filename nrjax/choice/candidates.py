@@ -136,6 +136,10 @@ def _custom(made: Any, error: float) -> Candidate:
     stated, hint = interaction.guarantee is not None, "Its epsilons are what is compared."
     check(stated, "guarantee", None, "given for each interaction of factory(error)", hint)
     section = PUBLIC if interaction.rule.sensitivity is None else PRIVATE
+    threshold = Case(trial=interaction).goal
+    if case is not made and section == PUBLIC and threshold is not None:
+        expected, hint = "at most 0, as minus an error is", "Else give a nrjax.Case with a goal."
+        check(threshold <= 0, "threshold", threshold, expected, hint)
     return Candidate(interaction, section, goal, 0.0)
 
 

@@ -162,6 +162,7 @@ def test_candidates_of_different_deltas_are_not_ranked():
         ({"question": 3.0}, "question must be one of nrjax.questions"),
         ({"question": questions.custom(lambda error: {})}, "factory.* must be a dict"),
         ({"question": questions.custom(without_guarantee)}, "guarantee must be given"),
+        ({"question": questions.custom(lambda e: laplace_only(-e))}, "threshold must be at most 0"),
     ],
 )
 def test_errors(arguments, message):
@@ -180,6 +181,8 @@ def test_a_private_test_of_a_factory_is_judged_by_the_error():
 
     listed = candidates(questions.custom(factory), Plan(2.0, 0.9, None))
     assert {name: one.goal for name, one in listed.items()} == {"private": -2.0, "case": -0.5}
+    case = questions.custom(lambda error: {"case": nrjax.Case(trial=laplace_only(-2.0)["laplace"])})
+    assert candidates(case, Plan(2.0, 0.9, None))["case"].goal == 2.0  # may be above 0
 
 
 def test_an_error_that_cannot_be_reached_says_what_can():

@@ -73,7 +73,8 @@ def test_the_numbers_of_the_leaderboard_are_found():
             "rule": nrjax.PublicThreshold(error),
         }
         boundaries = {"linear": line, "grid": exact}
-        return {n: nrjax.Interaction(**parts, guarantee=b) for n, b in boundaries.items()}
+        trials = {n: nrjax.Interaction(**parts, guarantee=b) for n, b in boundaries.items()}
+        return {name: nrjax.Case(trial=trial) for name, trial in trials.items()}
 
     choice = nrjax.choose(questions.custom(cases), 0.5, trials=256, progress=False)
     medians = {row.name: row.median for row in choice.table}
