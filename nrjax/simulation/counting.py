@@ -221,7 +221,7 @@ def merge_moments(parts: np.ndarray) -> np.ndarray:
     """Combine the `MOMENTS` of disjoint sets of trials, one set per row of the first axis."""
     finite, *sums, smallest, largest, above, below = np.moveaxis(parts, -1, 0)
     merged = [exact_sum(np.concatenate(sums[at : at + PARTS])) for at in (0, PARTS)]
-    ends = smallest.min(axis=0), largest.max(axis=0)
+    ends = smallest.min(axis=0) + 0.0, largest.max(axis=0) + 0.0  # 0 without a sign
     counts = (count.sum(axis=0) for count in (finite, above, below))
     number, *infinite = counts
     return np.stack([number, *merged[0], *merged[1], *ends, *infinite], axis=-1)
