@@ -43,7 +43,7 @@ class GridBoundary(FixedTimesBoundary):
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
         delta: probability with which the loss may exceed the stated epsilon.
         times: times, falling, shape (n,), at most 5000. They are rounded to the default precision.
-        heights: heights c of the curve, shape (n,), >= 0, in units of the noise.
+        heights: heights c of the curve, shape (n,), > 0, in units of the noise.
 
     Raises:
         ValueError: `times` do not fall, or two of them are so close (relative distance 1e-8) that
