@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,8 +15,9 @@ import numpy as np
 from nrjax import engine
 from nrjax._validation import check, check_integer
 from nrjax.interaction import Interaction
-from nrjax.keys import abstract_key, is_key, key_for
+from nrjax.keys import abstract_key, key_for
 from nrjax.simulation.families import Trials, as_family
+from nrjax.simulation.memory import bytes_of, largest_array
 from nrjax.simulation.tiles import Session
 from nrjax.types import Utility, overrides
 
@@ -35,7 +37,8 @@ class Batching:
             matrix product can round differently in batches of another size. The default is 8 to 64
             for a data set of usual size, 2048 for a scalar and at most 16 if bounds replace most
             utilities. On an accelerator it is 16 times as large for data, 262,144 for a scalar and
-            at most 512 with bounds. It holds at most about 256 MiB of whole paths.
+            at most 512 with bounds, but the arrays that a score makes stay below 1 GiB. It holds at
+            most about 256 MiB of whole paths.
         lanes: number of trials that run at a time on a device if bounds replace utilities, a
             multiple of `tile`. The default is four tiles, at least 128 and at most 4096 trials, and
             about 2 MiB of trial states; on an accelerator at least 16,384 trials, and 64 MiB.
@@ -113,7 +116,8 @@ class Batching:
         """
         tile, lanes = self.tile, self.lanes
         varied, trial = first_member(trials)
-        state = (varied, _forms.eval_shape(trial, abstract_key())[0])
+        first = _forms.eval_shape(trial, abstract_key())[0]
+        state = (varied, first)
         sizes = _ON_CPU if self.on_cpu else _ON_ACCELERATOR
         # All lanes are rewound together, also ended ones: few lanes if that is expensive.
         most = power_of_two(sizes.memory // bytes_of(state), 1, sizes.tile)
@@ -130,6 +134,9 @@ class Batching:
             tile = min(power_of_two(sizes.work // max(data, 1), 8, sizes.tile), largest)
             tile = min(tile, sizes.spared_tile) if spared else tile
             tile = min(tile, path_tile)
+            if not self.on_cpu:  # data that a score takes from its scope are not among its leaves
+                evaluated = largest_array(engine.assess, trial, jnp.int32(0), first.process)
+                tile = power_of_two(_EVALUATED // max(evaluated, 1), 1, tile)
             if length is None and not trial._uses_bounds and self.on_cpu:
                 # The states of a tile, and its noise at several steps, should fit into the cache.
                 tile = min(
@@ -157,8 +164,11 @@ class Batching:
         """Return the number of custom trials that run together."""
         if self.tile is not None or self.on_cpu:
             return self.tile or 256
-        form = jax.eval_shape(lambda key: session.run(key_for(session, key)), abstract_key())
-        return power_of_two(2**30 // bytes_of(form), 256, 2**15)
+        run = partial(_run_session, session)
+        most = max(
+            bytes_of(jax.eval_shape(run, abstract_key())), largest_array(run, abstract_key())
+        )
+        return power_of_two(_EVALUATED // most, 1, 2**15)
 
 
 class _Sizes(NamedTuple):
@@ -185,6 +195,14 @@ _ON_CPU = _Sizes(2**21, 2**24, tile=2**12, spared_tile=16, spared_lanes=128, chu
 _ON_ACCELERATOR = _Sizes(2**26, 2**28, tile=2**18, spared_tile=512, spared_lanes=2**14, chunk=2**20)
 
 
+_EVALUATED = 2**30
+"""Bytes of the largest array for all trials of a tile, on an accelerator."""
+
+
+def _run_session(session: Session, key: Any) -> Any:
+    return session.run(key_for(session, key))
+
+
 @jax.jit  # traced once per kind of trial, and never compiled
 def _forms(trial: Interaction, key: Any) -> tuple[Any, Any]:
     """Return the first state and the outcome of a trial, to read their shapes."""
@@ -203,12 +221,6 @@ def check_batching(batching: Any) -> Batching:
 def power_of_two(number: int, least: int, most: int) -> int:
     """Return the largest power of two up to `number`, but within `least` and `most`."""
     return min(most, max(least, 1 << max(number, 1).bit_length() - 1))
-
-
-def bytes_of(tree: Any) -> int:
-    """Return the number of bytes of a pytree of arrays or of `jax.ShapeDtypeStruct`s."""
-    leaves = jax.tree.leaves(tree)
-    return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
 
 
 def first_member(trials: Trials) -> tuple[Any, Interaction]:

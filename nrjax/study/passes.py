@@ -16,8 +16,9 @@ from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.path import run_path
 from nrjax.simulation import lanes, montecarlo
-from nrjax.simulation.batching import bytes_of, power_of_two
+from nrjax.simulation.batching import power_of_two
 from nrjax.simulation.counting import Tally
+from nrjax.simulation.memory import bytes_of
 from nrjax.simulation.program import Program
 from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.tiles import derive
