@@ -1,17 +1,17 @@
-"""Six loops on one kind of device: distance from the generator's limit, and launches.
+"""Measure six loops on one kind of device: fraction of the generator's limit, and launches.
 
     python -m benchmarks --platform gpu [NAME ...] [--inner-steps 4 8 16 32] [--lanes 4096 131072]
 
 The loops are raw stepping, scalar trials whose outcomes stay on the device, the same trials
-summarised, count trials of `rogers2023`, and logistic and ridge regression of `whitehouse2022` on
-flights. The limit is the rate of a kernel that computes hashes only, measured in the same run, for
-the number of hashes that the trials need. The integer rate of the data sheet is printed next to it
-for known devices (`hashes.STATED`). Kernels and decisions (the host waits for a truth value) are
-counted in the compiled program, per iteration with all its steps and the longer side of each
-branch, so with lanes that are refilled. Medians; compile time is not counted.
+summarised (`folding`), count trials of `rogers2023`, and logistic and ridge regression of
+`whitehouse2022` on flights. The limit is the rate of a kernel that computes hashes only, measured
+in the same run, for the number of hashes that the trials need. The integer rate of the data sheet
+is printed next to it for known devices (`hashes.STATED`). Kernels, and decisions that the host
+waits for, are counted per iteration in the compiled program, with the longer side of each branch.
+Times are medians without compilation.
 
-The last line says whether the scalar loop is below half of the limit. If it is, a Pallas kernel, in
-which a block of lanes draws and steps until its trials stop, would launch nothing per step.
+A Pallas kernel, in which a block of lanes draws and steps until its trials stop, would launch
+nothing per step. The last line says how far the scalar loop is from the limit that it would have.
 """
 
 import dataclasses
@@ -53,21 +53,21 @@ class Loop:
 
     Attributes:
         trials: number of trials.
-        turn: steps per iteration.
+        inner_steps: number of steps per iteration.
         lowered: function that lowers the program, whose launches are counted.
         run: function that runs all trials and returns their total number of steps.
         one: function of a trial's key that returns its steps and its results.
         lanes: number of lanes, if they are refilled.
-        written: steps that an iteration of the inner loop writes out, one after another.
+        unroll: number of steps that the inner loop writes out, one after another.
     """
 
     trials: int
-    turn: int
+    inner_steps: int
     lowered: Callable[[], Any]
     run: Callable[[], float]
     one: Callable[[Any], Any]
     lanes: int | None = None
-    written: int = 1
+    unroll: int = 1
 
 
 def _stepping(trials: int) -> Loop:
@@ -100,8 +100,8 @@ def _interaction(program: Program, trials: int, run: Callable[[], float] | None 
     def every() -> float:
         return float(np.sum(program.run_all(KEY, trials)["step"] + 1.0))
 
-    turn, lanes = options.inner_steps, options.lanes
-    return Loop(trials, turn, _lowered(program), run or every, one, lanes, options.unroll)
+    steps, lanes = options.inner_steps, options.lanes
+    return Loop(trials, steps, _lowered(program), run or every, one, lanes, options.unroll)
 
 
 def _lowered(program: Program) -> Callable[[], Any]:
@@ -158,7 +158,7 @@ def _batched(program: Program, changed: dict[str, int]) -> Program:
     """Return the program with other numbers of lanes or of steps per iteration.
 
     Raises:
-        ValueError: `lanes` is no multiple of the tile.
+        ValueError: `lanes` is not a multiple of the tile.
     """
     options = program.options
     new = options._replace(**changed)
@@ -208,7 +208,7 @@ class Measurement:
 
 def measure(loop: Loop, repeats: int) -> Measurement:
     """Run a loop, and count its hashes and launches."""
-    turn = Compiled(loop.lowered().compile().as_text()).turn(loop.turn // loop.written)
+    turn = Compiled(loop.lowered().compile().as_text()).turn(loop.inner_steps // loop.unroll)
     steps: list[float] = []
     seconds = statistics.median(roofline.spent(lambda: steps.append(loop.run()), repeats))
     sample = jnp.arange(min(loop.trials, _SAMPLE), dtype=jnp.uint32)
@@ -229,8 +229,8 @@ def _line(name: str, result: Measurement, limit: float) -> tuple[str, ...]:
         f"{result.steps / result.seconds:.3g}",
         f"{result.drawn:.3g}",
         f"{result.hashes / limit:.2%}",
-        f"{result.loop.turn}",
-        f"{turn.step.kernels / result.loop.written:.3g}",
+        f"{result.loop.inner_steps}",
+        f"{turn.step.kernels / result.loop.unroll:.3g}",
         f"{turn.whole.kernels}",
         f"{turn.whole.decisions}",
     )
@@ -303,7 +303,4 @@ def show(
             if name == "scalar":
                 reached = max(reached, result.hashes / limit)
     if reached:
-        print(
-            f"XLA's scalar loop is at {reached:.2g} of the limit: on an accelerator a kernel that "
-            f"holds the loop {'might' if reached < 0.5 else 'would not'} be much faster."
-        )
+        print(f"XLA's scalar loop is at {reached:.2g} of the limit.")

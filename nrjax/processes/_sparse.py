@@ -107,10 +107,10 @@ def _rewind(key: Array, value: Array, now: Array, time: Array) -> Array:
 
 
 def _rewind_dense(dense: Array, value: Array, *arguments: Array) -> Array:
-    """Return the noise after a draw for each coordinate of the trials that are `dense`.
+    """Return the noise after each coordinate of the trials marked in `dense` was drawn.
 
-    `arguments` are the keys, the times now and the next times. The dense trials are gathered, a few
-    at a time: a step seldom has none, and seldom many.
+    `arguments` are the keys, the times now and the next times. These trials are gathered, a few at
+    a time, because most steps have some and few steps have many.
     """
     trials, size = value.shape
     rows, count = min(trials, max(_ROWS, trials // 8)), jnp.sum(dense, dtype=jnp.int32)

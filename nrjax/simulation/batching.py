@@ -26,8 +26,8 @@ from nrjax.types import Utility, overrides
 class Batching:
     """Batch sizes and devices of a simulation. The defaults suit most studies.
 
-    Batch sizes do not change results, except that `tile`, or a single lane, may change the last
-    bits of utilities.
+    Batch sizes do not change results, except that `tile`, or `lanes=1`, may change the last bits
+    of utilities.
 
         >>> nrjax.Batching(tile=16, lanes=64)  # for nrjax.simulate(..., batching=...)
         Batching(tile=16, lanes=64, chunk=None, inner_steps=None, devices=None)
@@ -37,11 +37,12 @@ class Batching:
             matrix product can round differently in batches of another size. The default is 8 to 64
             for a data set of usual size, 2048 for a scalar and at most 16 if bounds replace most
             utilities. On an accelerator it is 16 times as large for data, 262,144 for a scalar and
-            at most 512 with bounds, but the arrays that a score makes stay below 1 GiB. It holds at
-            most about 256 MiB of whole paths.
+            at most 512 with bounds, but the arrays that a score makes stay below 1 GiB. Whole
+            paths of a tile take at most 256 MiB.
         lanes: number of trials that run at a time on a device if bounds replace utilities, a
-            multiple of `tile`. The default is four tiles, at least 128 and at most 4096 trials, and
-            about 2 MiB of trial states; on an accelerator at least 16,384 trials, and 64 MiB.
+            multiple of `tile`. The default is four tiles, or 128 trials if that is more, but at
+            most 4096 trials and 2 MiB of their states. On an accelerator these numbers are 16,384,
+            262,144 and 64 MiB.
         chunk: number of trials whose outcomes stay on the devices before they are moved to the
             host. By default as many as fit into 256 MiB, at most 262,144 (on accelerators
             1,048,576).
@@ -172,11 +173,11 @@ class Batching:
 
 
 class _Sizes(NamedTuple):
-    """What default batch sizes follow from. Accelerators take many trials in the time of one.
+    """The limits from which default batch sizes follow.
 
     Attributes:
         memory: bytes of the states of all lanes.
-        work: numbers of data that the utilities of a tile read.
+        work: number of data values that the utilities of a tile read.
         tile: largest tile.
         spared_tile: largest tile if bounds replace most utilities.
         spared_lanes: least number of lanes if bounds replace most utilities.

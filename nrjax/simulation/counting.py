@@ -141,7 +141,7 @@ def count(
 
 
 def _finite(values: Any, counted: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the counted finite values, else 0, and all `MOMENTS` but the sums."""
+    """Return values with 0 where not finite or not counted, and `MOMENTS` without the sums."""
     x = values.astype(xp.float64)
     above, below = (xp.sum((x == end) & counted, axis=0) for end in (xp.inf, -xp.inf))
     finite = xp.isfinite(x) & counted
@@ -151,19 +151,20 @@ def _finite(values: Any, counted: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _moments(number: Any, sums: np.ndarray, squares: np.ndarray, *rest: Any) -> np.ndarray:
-    """Return `MOMENTS` along a last axis."""
+    """Stack moments along a last axis, in the order of `MOMENTS`."""
     moments = number, *sums, *squares, *rest
     return np.stack([np.asarray(moment, float) for moment in moments], axis=-1)
 
 
 @partial(jax.jit, static_argnames=("specs", "mesh"))
-def _count_there(
+def _count_on_devices(
     results: Any, indices: Any, trials: Any, goal: Any, *, specs: Specs, mesh: Mesh
 ) -> tuple[Any, Any, Any]:
-    """Count on each device, and return the numbers of all, with a row per device.
+    """Count on each device, and return all results, with one row per device.
 
-    They are counts by variable, the numbers of `_finite`, shape (devices, 5, columns), and
-    `sums_of_pieces` of all columns and then of their squares. Columns are those of all variables.
+    They are the counts of bins by variable, the other numbers of `_finite`, shape (devices, 5,
+    columns), and the `sums_of_pieces` of all columns, followed by those of their squares. A column
+    is one number of a trial, and the columns of the variables follow each other.
     """
 
     def local(results: Any, indices: Any, trials: Array, goal: Any) -> tuple[Any, Any, Any]:
@@ -197,7 +198,7 @@ def _histogram(index: Array, counted: Array, spec: HistogramSpec) -> Array:
     assert spec.bins is not None
     size = spec.bins.size * math.prod(spec.shape)
     index = jnp.where(counted, index, size).ravel()
-    # Additions to the same number wait for each other, so there are several copies of each number.
+    # Additions to one bin wait for each other, so each bin has several copies.
     copies = max(1, min(_COPIES, 2**22 // size))
     copy = jnp.arange(index.size, dtype=jnp.int32) % copies
     counts = jnp.zeros((copies, size + 1), jnp.int32).at[copy, index].add(1)
@@ -283,7 +284,7 @@ class Tally(Program):
         with neutral_config(mesh):
             indices = _bin_indices(results, self.goal, specs=self.specs, mesh=mesh)
         if not _host_counts(self.devices[0].platform):
-            return self._of_all(results, indices, launch.counts, mesh)
+            return self._by_devices(results, indices, launch.counts, mesh)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [
                 self._of_device(_shard(results, device), _shard(indices, device), trials)
@@ -291,11 +292,13 @@ class Tally(Program):
             ]
             return merge(parts)
 
-    def _of_all(self, results: Any, indices: Any, counts: Any, mesh: Mesh) -> dict[str, Any]:
+    def _by_devices(self, results: Any, indices: Any, counts: Any, mesh: Mesh) -> dict[str, Any]:
         """Count the results on the accelerators that hold them."""
         static = {"specs": self.specs, "mesh": mesh}
         with neutral_config(mesh), jax.enable_x64(True):
-            found = _count_there(results, indices, counts.astype(np.int32), self.goal, **static)
+            found = _count_on_devices(
+                results, indices, counts.astype(np.int32), self.goal, **static
+            )
         counts, rest, sums = jax.device_get(found)
         parts = [exact_sum(rows) for rows in sums]
         moments = merge_moments(

@@ -24,17 +24,17 @@ _LOWEST = -1074 // _WIDTH
 """Power of the pieces of the smallest number, in units of `_WIDTH`."""
 
 _SHIFTS = np.ldexp(1.5, _WIDTH * np.arange(_LOWEST, 900 // _WIDTH + 1) + 52)
-"""Numbers whose addition and subtraction round to the pieces of each power."""
+"""Numbers that round another one to the pieces of a power if they are added and subtracted."""
 
 
 def exact_sum(values: np.ndarray) -> np.ndarray:
     """Return the sum of finite float64 numbers along the first axis, as several floats.
 
     The result has shape (PARTS, ...). Its parts, the largest first, add up to the sum, with an
-    error of at most 2^-200 of the largest number. Numbers are cut into pieces at fixed powers of
-    two, and pieces at the same power add up exactly (after Demmel & Nguyen 2013). Sums of sums
-    therefore have the same bits however numbers are grouped. If a number exceeds 2^900, or is NaN,
-    the sum of its column is an ordinary rounded one instead.
+    error of at most 2^-200 of the largest part. Numbers are cut into pieces at fixed powers of two,
+    and pieces at the same power add up exactly (after Demmel & Nguyen 2013). Sums of sums therefore
+    have the same bits however numbers are grouped, if the parts hold the exact sums. If a number
+    reaches 2^900, or is NaN, the sum of its column is an ordinary rounded one instead.
 
     Args:
         values: float64 numbers, with at least one axis.
@@ -62,8 +62,8 @@ def exact_sum(values: np.ndarray) -> np.ndarray:
 def sums_of_pieces(columns: Array) -> Array:
     """Return sums of float64 numbers along the last axis, to be added up by `exact_sum`.
 
-    It is for accelerators, in `jit` with 64-bit numbers. The sums, shape (sums, columns), are
-    exact, except for columns with numbers above 2^900.
+    Call it on accelerators, in `jit` with 64-bit numbers. The sums, shape (sums, columns), are
+    exact, except for columns with numbers of 2^900 or more.
     """
     blocks = [columns[:, at : at + _ROWS] for at in range(0, max(columns.shape[1], 1), _ROWS)]
     return jnp.concatenate([_sums_of_block(block) for block in blocks])

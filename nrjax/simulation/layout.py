@@ -1,4 +1,4 @@
-"""The leaves of a trial's state, by how they differ between trials and steps."""
+"""The leaves of a trial's state, sorted by what they depend on."""
 
 from typing import Any, NamedTuple
 

@@ -111,9 +111,9 @@ class Launch(NamedTuple):
 
 
 def _in_pinned_memory(results: Any) -> Any:
-    """Return arrays of an accelerator in memory of the host that NumPy can read at once.
+    """Copy an accelerator's arrays to pinned memory of the host, which NumPy reads directly.
 
-    This takes a third of the time of a plain copy, which fills memory that was just allocated.
+    With the copy out of it, this takes a third of the time of a plain transfer.
     """
     places = jax.tree.map(lambda leaf: leaf.sharding.with_memory_kind("pinned_host"), results)
     return jax.device_put(results, places)

@@ -18,7 +18,7 @@ Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
 
 
 _WRITTEN_OUT = 4
-"""Steps that are written out on an accelerator. XLA fuses them, but compiles 16 twice as long."""
+"""Steps that are written out on an accelerator. XLA fuses them, but compiles 16 for long."""
 
 
 class Options(NamedTuple):
@@ -32,8 +32,8 @@ class Options(NamedTuple):
         inner_steps: number of steps between two checks for trials that have ended.
         length: number of steps of whole paths.
         capacity: rows of results per device; rows without a trial stay blank.
-        accelerated: whether the device is an accelerator, where each kernel costs a launch. XLA
-            should then make few of them.
+        accelerated: whether the device is an accelerator, where each kernel costs a launch, so
+            that XLA should make few kernels.
     """
 
     tile: int
