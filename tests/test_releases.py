@@ -164,7 +164,8 @@ def test_a_guarantee_for_looks_releases_only_at_its_looks():
     releases = Releases.of(np.zeros(1, np.float32), Brownian((1,)), looks)
     assert releases.epsilon() == 0
     releases, _ = releases.at(jax.random.key(0), 3.3)
-    np.testing.assert_allclose(releases.epsilon(), looks.epsilon(3.3), rtol=2e-6)
+    time = np.float32(3.3)  # in the dtype of the noise
+    np.testing.assert_allclose(releases.epsilon(), looks.epsilon(time), rtol=1e-6)
     assert releases.epsilon() >= looks.epsilon(3.3)
     with pytest.raises(ValueError, match=r"time must be among the 3 looks"):
         releases.at(jax.random.key(1), 2.0)

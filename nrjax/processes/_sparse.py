@@ -109,8 +109,9 @@ def _rewind(key: Array, value: Array, now: Array, time: Array) -> Array:
 def _rewind_dense(dense: Array, value: Array, *arguments: Array) -> Array:
     """Return the noise after each coordinate of the trials marked in `dense` was drawn.
 
-    `arguments` are the keys, the times now and the next times. These trials are gathered, a few at
-    a time, because most steps have some and few steps have many.
+    `value` has shape (trials, size). `arguments` are the keys, the times now and the next times,
+    each with an axis of trials. The marked trials are gathered, a few at a time, because most steps
+    have some and few steps have many.
     """
     trials, size = value.shape
     rows, count = min(trials, max(_ROWS, trials // 8)), jnp.sum(dense, dtype=jnp.int32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -165,11 +164,8 @@ class Batching:
         """Return the number of custom trials that run together."""
         if self.tile is not None or self.on_cpu:
             return self.tile or 256
-        run = partial(_run_session, session)
-        most = max(
-            bytes_of(jax.eval_shape(run, abstract_key())), largest_array(run, abstract_key())
-        )
-        return power_of_two(_EVALUATED // most, 1, 2**15)
+        evaluated = largest_array(lambda key: session.run(key_for(session, key)), abstract_key())
+        return power_of_two(_EVALUATED // max(evaluated, 1), 1, 2**15)
 
 
 class _Sizes(NamedTuple):
@@ -195,13 +191,8 @@ class _Sizes(NamedTuple):
 _ON_CPU = _Sizes(2**21, 2**24, tile=2**12, spared_tile=16, spared_lanes=128, chunk=2**18)
 _ON_ACCELERATOR = _Sizes(2**26, 2**28, tile=2**18, spared_tile=512, spared_lanes=2**14, chunk=2**20)
 
-
 _EVALUATED = 2**30
 """Bytes of the largest array for all trials of a tile, on an accelerator."""
-
-
-def _run_session(session: Session, key: Any) -> Any:
-    return session.run(key_for(session, key))
 
 
 @jax.jit  # traced once per kind of trial, and never compiled

@@ -169,7 +169,7 @@ def _count_on_devices(
 
     def local(results: Any, indices: Any, trials: Array, goal: Any) -> tuple[Any, Any, Any]:
         columns = results if goal is None else results | derived_columns(results, goal, jnp)
-        counts, rest, numbers = {}, [], []
+        counts, rest, finite = {}, [], []
         for name, spec in specs:
             values = jnp.asarray(columns[spec.column])
             counted = jnp.arange(len(values)) < trials[0]
@@ -180,17 +180,21 @@ def _count_on_devices(
                 counts[name] = _histogram(indices[name], counted, spec)
             x, others = _finite(values, counted, jnp)
             rest.append(jnp.stack([other.astype(x.dtype).ravel() for other in others]))
-            numbers.append(x.reshape(len(x), -1).T)
-        x = jnp.concatenate(numbers)
+            finite.append(x.reshape(len(x), -1).T)
+        x = jnp.concatenate(finite)
         sums = sums_of_pieces(jnp.concatenate([x, x * x]))
-        found = counts, jnp.concatenate(rest, axis=1), sums
-        return jax.tree.map(lambda leaf: leaf[None], found)
+        numbers = counts, jnp.concatenate(rest, axis=1), sums
+        return jax.tree.map(lambda leaf: leaf[None], numbers)
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
-    given = (split, split, split, everywhere)
-    return jax.shard_map(local, mesh=mesh, in_specs=given, out_specs=split, check_vma=False)(
-        results, indices, trials, goal
+    count_all = jax.shard_map(
+        local,
+        mesh=mesh,
+        in_specs=(split, split, split, everywhere),
+        out_specs=split,
+        check_vma=False,
     )
+    return count_all(results, indices, trials, goal)
 
 
 def _histogram(index: Array, counted: Array, spec: HistogramSpec) -> Array:
@@ -284,31 +288,27 @@ class Tally(Program):
         with neutral_config(mesh):
             indices = _bin_indices(results, self.goal, specs=self.specs, mesh=mesh)
         if not _host_counts(self.devices[0].platform):
-            return self._by_devices(results, indices, launch.counts, mesh)
+            return self._count_by_xla(results, indices, launch.counts, mesh)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [
-                self._of_device(_shard(results, device), _shard(indices, device), trials)
+                self._count_by_numpy(_shard(results, device), _shard(indices, device), trials)
                 for device, trials in zip(self.devices, launch.counts.tolist(), strict=True)
             ]
             return merge(parts)
 
-    def _by_devices(self, results: Any, indices: Any, counts: Any, mesh: Mesh) -> dict[str, Any]:
+    def _count_by_xla(self, results: Any, indices: Any, counts: Any, mesh: Mesh) -> dict[str, Any]:
         """Count the results on the accelerators that hold them."""
         static = {"specs": self.specs, "mesh": mesh}
         with neutral_config(mesh), jax.enable_x64(True):
-            found = _count_on_devices(
+            numbers = _count_on_devices(
                 results, indices, counts.astype(np.int32), self.goal, **static
             )
-        counts, rest, sums = jax.device_get(found)
-        parts = [exact_sum(rows) for rows in sums]
-        moments = merge_moments(
-            np.stack(
-                [
-                    _moments(number, *np.split(part, 2, axis=1), *ends)
-                    for (number, *ends), part in zip(rest, parts, strict=True)
-                ]
-            )
-        )
+        counts, rest, sums = jax.device_get(numbers)
+        rows = []
+        for (number, *ends), pieces in zip(rest, sums, strict=True):
+            of_values, of_squares = np.split(exact_sum(pieces), 2, axis=1)
+            rows.append(_moments(number, of_values, of_squares, *ends))
+        moments = merge_moments(np.stack(rows))
         arrays, first = {}, 0
         for name, spec in self.specs:
             size = math.prod(spec.shape)
@@ -318,7 +318,7 @@ class Tally(Program):
                 arrays[name + COUNTS_END] = counts[name].sum(axis=0)
         return arrays
 
-    def _of_device(self, results: Any, indices: Any, trials: int) -> dict[str, Any]:
+    def _count_by_numpy(self, results: Any, indices: Any, trials: int) -> dict[str, Any]:
         """Count the results of one device, of which the first `trials` rows are filled."""
         results, indices = jax.tree.map(lambda x: np.asarray(x)[:trials], (results, indices))
         columns = results
