@@ -253,7 +253,7 @@ def linear_regression(
 
 
 def custom(factory: Callable[[float], Mapping[str, Interaction | Case]]) -> Custom:
-    """Return a question whose candidates a function makes; `nrjax.Choice` has an example.
+    """Return a question whose candidates a function makes (`nrjax.Choice` has an example).
 
     Args:
         factory: `factory(error)` returns a dict of interactions by name, the simplest first. Their

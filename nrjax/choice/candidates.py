@@ -47,7 +47,7 @@ _LARGEST = 50.0
 """Largest epsilon of a level, since a larger one states hardly any privacy."""
 
 _SURE = 2.0
-"""Largest ratio of an epsilon that surely fits a private test to the smallest that does."""
+"""Largest ratio of an epsilon that is sure to fit a private test to the smallest that fits."""
 
 CHUNK = 1024
 """Number of trials per launch, always equal, so that a candidate is compiled once, and number of
@@ -301,7 +301,7 @@ def _tests(
 def _oracle_time(once: Callable[[float], Interaction], grid: Grid, plan: Plan) -> float | None:
     """Return the largest time of a grid at which one release meets the target, by bisection.
 
-    Nobody can know this time beforehand. It is None if the last time does not suffice.
+    It cannot be known beforehand. It is None if the last time does not suffice.
     """
     times, key = np.asarray(grid.times, float), study_key(plan.seed)
 

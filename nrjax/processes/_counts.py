@@ -151,7 +151,7 @@ def _propose(words, mean, deviation, p, most, log_weight):
 def _rejection(key, active, columns, propose):
     """Return counts that `propose(words, *columns)` accepts, where `active` is true.
 
-    Draws are in groups whose members take turns, so that a place in the loop is seldom idle. If all
+    Draws are in groups whose members take turns, so that few places of the loop are idle. If all
     draws were repeated until the last one is accepted, most of the work would be for nothing.
     """
     shape, dtype = active.shape, columns[0].dtype

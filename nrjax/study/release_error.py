@@ -31,7 +31,7 @@ class ReleaseError:
     takes_trial: ClassVar[bool] = True
 
     def __call__(self, outcome: Outcome, interaction: Interaction) -> Array:
-        """Return the statistic of each trial; NaN if the standard deviation is unknown."""
+        """Return the statistic of each trial, NaN if the standard deviation is unknown."""
         value = jnp.asarray(interaction.value.number)
         deviation = jnp.asarray(interaction.process.deviation(outcome.time))
         axes = tuple(range(-value.ndim, 0))
