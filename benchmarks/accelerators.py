@@ -34,7 +34,7 @@ from nrjax.papers import rogers2023, whitehouse2022
 from nrjax.processes import scan_noise
 from nrjax.processes.paths import BLOCK
 from nrjax.simulation import montecarlo
-from nrjax.simulation.counting import mean_and_variance
+from nrjax.simulation.moments import mean_and_variance
 from nrjax.simulation.program import Program, _on_devices
 
 _INSTALL = {"gpu": "jax[cuda13] or the build for its maker", "tpu": "jax[tpu]", "cpu": "jax"}

@@ -1,6 +1,6 @@
 """Claim: with summaries memory is independent of the trials, and summarising is cheap.
 
-    python -m benchmarks.billion_trials [--trials 100000 1000000 10000000] [--chunk 1024000]
+    python -m benchmarks.billion_trials [--trials 100000 1000000 10000000] [--chunk 65536]
 
 The mechanism is a scalar Brownian one, the cheapest, so that summarising weighs the most. Peak
 memory is that of the whole process, Python and JAX included; sizes come in rising order. Trials per
@@ -19,7 +19,7 @@ import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row, peak_gib
 from nrjax.simulation import montecarlo
-from nrjax.simulation.counting import mean_and_variance, merge
+from nrjax.simulation.moments import mean_and_variance
 from nrjax.study import case
 from nrjax.study.passes import pass_specs
 
@@ -49,17 +49,15 @@ def interaction():
     )
 
 
-def planned(chunk):
+def planned(trials, chunk=None):
     """Return what counts the trials of a study that keeps summaries."""
-    return pass_specs(nrjax.Case(trial=interaction()), chunk, chunk, "summary")["outcome"].make()
+    return pass_specs(nrjax.Case(trial=interaction()), trials, chunk, "summary")["outcome"].make()
 
 
 def folded(program, trials):
     """Return the seconds, and the counts and moments of all trials."""
-    before, merged = time.perf_counter(), {}
-    for at in range(0, trials, program.chunk):
-        part = program.run(KEY, min(program.chunk, trials - at), at)
-        merged = merge([merged, part])
+    before = time.perf_counter()
+    merged = program.run_all(KEY, trials)
     return time.perf_counter() - before, merged
 
 
@@ -74,7 +72,7 @@ def kept(program, trials):
 def race(options):
     """Print peak memory and trials per second by the number of trials, and return the rows."""
     found, plain = [], montecarlo.outcomes(interaction(), 65_536, FIELDS)
-    summary = planned(options.chunk)
+    summary = planned(max(options.trials), options.chunk)
     print(
         f"{len(jax.devices())} x {jax.devices()[0].device_kind}; peak before {peak_mib():.0f} MiB"
     )
@@ -105,7 +103,9 @@ def parser():
     """Return the parser of the command line."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--trials", type=int, nargs="+", default=[10**5, 10**6, 10**7])
-    arguments.add_argument("--chunk", type=int, default=1_024_000)
+    arguments.add_argument(
+        "--chunk", type=int, help="trials that are summarised together (default: by the device)"
+    )
     return arguments
 
 

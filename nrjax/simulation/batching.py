@@ -35,16 +35,16 @@ class Batching:
         tile: number of trials whose utilities are evaluated together, a power of two. A sum or a
             matrix product can round differently in batches of another size. The default is 8 to 64
             for a data set of usual size, 2048 for a scalar and at most 16 if bounds replace most
-            utilities. On an accelerator it is 16 times as large for data, 262,144 for a scalar and
-            at most 512 with bounds, but the arrays that a score makes stay below 1 GiB. Whole
+            utilities. On an accelerator it is 16 times as large for data, 1,048,576 for a scalar
+            and at most 512 with bounds, but the arrays that a score makes stay below 1 GiB. Whole
             paths of a tile take at most 256 MiB.
         lanes: number of trials that run at a time on a device if bounds replace utilities, a
             multiple of `tile`. The default is four tiles, or 128 trials if that is more, but at
             most 4096 trials and 2 MiB of their states. On an accelerator these numbers are 16,384,
-            262,144 and 64 MiB.
+            1,048,576 and 256 MiB.
         chunk: number of trials whose outcomes stay on the devices before they are moved to the
             host. By default as many as fit into 256 MiB, at most 262,144 (on accelerators
-            1,048,576).
+            8,388,608).
         inner_steps: number of steps between two checks for trials that have ended. By default 12 on
             a CPU (8 if bounds replace utilities) and 16 elsewhere, at most the number of levels,
             and fewer if a utility has much data and no bounds. If a check costs as much as c steps
@@ -137,11 +137,10 @@ class Batching:
             if not self.on_cpu:  # data that a score takes from its scope are not among its leaves
                 evaluated = largest_array(engine.assess, trial, jnp.int32(0), first.process)
                 tile = power_of_two(_EVALUATED // max(evaluated, 1), 1, tile)
-            if length is None and not trial._uses_bounds and self.on_cpu:
+            if length is None and not trial._uses_bounds:
                 # The states of a tile, and its noise at several steps, should fit into the cache.
-                tile = min(
-                    tile, power_of_two(2**11 // max(math.prod(trial.process.shape), 1), 256, 2048)
-                )
+                size = max(math.prod(trial.process.shape), 1)
+                tile = min(tile, power_of_two(sizes.numbers // size, 256, sizes.numbers))
             if lanes is not None:  # a divisor of the lanes
                 tile = min(tile, lanes & -lanes)
         if lanes is None:
@@ -175,6 +174,7 @@ class _Sizes(NamedTuple):
         memory: bytes of the states of all lanes.
         work: number of data values that the utilities of a tile read.
         tile: largest tile.
+        numbers: numbers of the releases of a tile if bounds replace no utilities.
         spared_tile: largest tile if bounds replace most utilities.
         spared_lanes: least number of lanes if bounds replace most utilities.
         chunk: largest chunk.
@@ -183,13 +183,18 @@ class _Sizes(NamedTuple):
     memory: int
     work: int
     tile: int
+    numbers: int
     spared_tile: int
     spared_lanes: int
     chunk: int
 
 
-_ON_CPU = _Sizes(2**21, 2**24, tile=2**12, spared_tile=16, spared_lanes=128, chunk=2**18)
-_ON_ACCELERATOR = _Sizes(2**26, 2**28, tile=2**18, spared_tile=512, spared_lanes=2**14, chunk=2**20)
+_ON_CPU = _Sizes(
+    2**21, 2**24, tile=2**12, numbers=2**11, spared_tile=16, spared_lanes=128, chunk=2**18
+)
+_ON_ACCELERATOR = _Sizes(
+    2**28, 2**28, tile=2**20, numbers=2**21, spared_tile=512, spared_lanes=2**14, chunk=2**23
+)
 
 _EVALUATED = 2**30
 """Bytes of the largest array for all trials of a tile, on an accelerator."""

@@ -8,7 +8,6 @@ calls, files and devices.
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,18 +21,9 @@ from nrjax._modes import neutral_config
 from nrjax._validation import check
 from nrjax.outcome import Status
 from nrjax.simulation.bins import Bins
-from nrjax.simulation.exact_sums import PARTS, exact_sum, sums_of_pieces
+from nrjax.simulation.exact_sums import exact_sum, sums_of_pieces
+from nrjax.simulation.moments import finite_values, merge_moments, stack_moments
 from nrjax.simulation.program import Launch, Program
-
-_SUMS = [f"{name}_{part}" for name in ("sum", "sum_of_squares") for part in range(PARTS)]
-
-MOMENTS = ("finite", *_SUMS, "smallest", "largest", "above", "below")
-"""Names of the moments of a variable, which are float64 numbers.
-
-They are the number of finite values, the parts of the sum of these values and of the sum of their
-squares (`exact_sum`), the smallest and the largest finite value (infinite if there is none), and
-the numbers of infinite and minus infinite values. NaN is not counted.
-"""
 
 _ROWS = 2**16
 """Number of rows whose moments NumPy computes at a time, in the cache."""
@@ -135,25 +125,9 @@ def count(
     parts = []
     for at in range(0, max(len(values), 1), _ROWS):
         chosen = slice(at, at + _ROWS)
-        x, (number, *ends) = _finite(values[chosen], counted[chosen], np)
-        parts.append(_moments(number, exact_sum(x), exact_sum(x * x), *ends))
+        x, (number, *ends) = finite_values(values[chosen], counted[chosen], np)
+        parts.append(stack_moments(number, exact_sum(x), exact_sum(x * x), *ends))
     return counts, merge_moments(np.stack(parts))
-
-
-def _finite(values: Any, counted: Any, xp: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return values with 0 where not finite or not counted, and `MOMENTS` without the sums."""
-    x = values.astype(xp.float64)
-    above, below = (xp.sum((x == end) & counted, axis=0) for end in (xp.inf, -xp.inf))
-    finite = xp.isfinite(x) & counted
-    smallest = xp.min(xp.where(finite, x, xp.inf), axis=0, initial=xp.inf)
-    largest = xp.max(xp.where(finite, x, -xp.inf), axis=0, initial=-xp.inf)
-    return xp.where(finite, x, 0.0), (xp.sum(finite, axis=0), smallest, largest, above, below)
-
-
-def _moments(number: Any, sums: np.ndarray, squares: np.ndarray, *rest: Any) -> np.ndarray:
-    """Stack moments along a last axis, in the order of `MOMENTS`."""
-    moments = number, *sums, *squares, *rest
-    return np.stack([np.asarray(moment, float) for moment in moments], axis=-1)
 
 
 @partial(jax.jit, static_argnames=("specs", "mesh"))
@@ -162,9 +136,9 @@ def _count_on_devices(
 ) -> tuple[Any, Any, Any]:
     """Count on each device, and return all results, with one row per device.
 
-    They are the counts of bins by variable, the other numbers of `_finite`, shape (devices, 5,
-    columns), and the `sums_of_pieces` of all columns, followed by those of their squares. A column
-    is one number of a trial, and the columns of the variables follow each other.
+    They are the counts of bins by variable, the other results of `finite_values`, shape (devices,
+    5, columns), and the `sums_of_pieces` of all columns, followed by those of their squares. A
+    column is one number of a trial, and the columns of the variables follow each other.
     """
 
     def local(results: Any, indices: Any, trials: Array, goal: Any) -> tuple[Any, Any, Any]:
@@ -178,7 +152,7 @@ def _count_on_devices(
             counted = counted.reshape(-1, *(1 for _ in spec.shape))
             if spec.bins is not None:
                 counts[name] = _histogram(indices[name], counted, spec)
-            x, others = _finite(values, counted, jnp)
+            x, others = finite_values(values, counted, jnp)
             rest.append(jnp.stack([other.astype(x.dtype).ravel() for other in others]))
             finite.append(x.reshape(len(x), -1).T)
         x = jnp.concatenate(finite)
@@ -222,31 +196,6 @@ def merge(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return merged | {name: merge_moments(np.stack(rows)) for name, rows in moments.items()}
 
 
-def merge_moments(parts: np.ndarray) -> np.ndarray:
-    """Combine the `MOMENTS` of disjoint sets of trials, one set per row of the first axis."""
-    finite, *sums, smallest, largest, above, below = np.moveaxis(parts, -1, 0)
-    merged = [exact_sum(np.concatenate(sums[at : at + PARTS])) for at in (0, PARTS)]
-    ends = smallest.min(axis=0) + 0.0, largest.max(axis=0) + 0.0  # 0 without a sign
-    counts = (count.sum(axis=0) for count in (finite, above, below))
-    number, *infinite = counts
-    return np.stack([number, *merged[0], *merged[1], *ends, *infinite], axis=-1)
-
-
-def mean_and_variance(moments: np.ndarray) -> tuple[float, float]:
-    """Return the mean and the variance of the finite values, from one row of `MOMENTS`.
-
-    Both are NaN if there is no finite value. The numerator of the variance is exact, so that the
-    variance keeps its digits however far the values lie from zero.
-    """
-    number = int(moments[0])
-    sums = moments[1 : 1 + PARTS], moments[1 + PARTS : 1 + 2 * PARTS]
-    if not number or not np.isfinite(sums).all():
-        return (float(sums[0][0]) / number, math.inf) if number else (math.nan, math.nan)
-    total, squares = (sum(map(Fraction, parts.tolist())) for parts in sums)
-    variance = max(squares / number - (total / number) ** 2, 0)
-    return float(total / number), float(variance)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tally(Program):
     """A program that counts its trials in histograms and drops them.
@@ -270,7 +219,11 @@ class Tally(Program):
 
     def compile(self, key: Array) -> None:
         """Compile by running no trials."""
-        self.collect(Launch(self._idle(key), np.zeros(len(self.devices), int)))
+        self.collect(self._counting(Launch(self._idle(key), np.zeros(len(self.devices), int))))
+
+    def launch(self, key: Array, trials: int, first_trial: int = 0) -> Launch:
+        """Start trials, and on accelerators their counting, without waiting for either."""
+        return self._counting(super().launch(key, trials, first_trial))
 
     def run_all(
         self, key: Array, trials: int, first_trial: int = 0, progress: Any = None
@@ -281,14 +234,25 @@ class Tally(Program):
             merged = merge([merged, self.collect(launch)])
         return merged
 
+    def _counting(self, launch: Launch) -> Launch:
+        """Return a launch with the bins of its results, or with their counts on accelerators."""
+        results, mesh = launch.results, Mesh(np.array(self.devices), ("trials",))
+        static = {"specs": self.specs, "mesh": mesh}
+        with neutral_config(mesh):
+            indices = _bin_indices(results, self.goal, **static)
+        if _host_counts(self.devices[0].platform):
+            return launch._replace(results=(results, indices))
+        trials = launch.counts.astype(np.int32)
+        with neutral_config(mesh), jax.enable_x64(True):
+            numbers = _count_on_devices(results, indices, trials, self.goal, **static)
+        return launch._replace(results=numbers)
+
     def collect(self, launch: Launch) -> dict[str, np.ndarray]:
         """Wait for trials, and return their counts and moments."""
-        results = launch.results
-        mesh = Mesh(np.array(self.devices), ("trials",))
-        with neutral_config(mesh):
-            indices = _bin_indices(results, self.goal, specs=self.specs, mesh=mesh)
         if not _host_counts(self.devices[0].platform):
-            return self._count_by_xla(results, indices, launch.counts, mesh)
+            counts, rest, sums = jax.device_get(launch.results)
+            return self._counted_by_xla(counts, rest, sums)
+        results, indices = launch.results
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [
                 self._count_by_numpy(_shard(results, device), _shard(indices, device), trials)
@@ -296,18 +260,12 @@ class Tally(Program):
             ]
             return merge(parts)
 
-    def _count_by_xla(self, results: Any, indices: Any, counts: Any, mesh: Mesh) -> dict[str, Any]:
-        """Count the results on the accelerators that hold them."""
-        static = {"specs": self.specs, "mesh": mesh}
-        with neutral_config(mesh), jax.enable_x64(True):
-            numbers = _count_on_devices(
-                results, indices, counts.astype(np.int32), self.goal, **static
-            )
-        counts, rest, sums = jax.device_get(numbers)
+    def _counted_by_xla(self, counts: Any, rest: Any, sums: Any) -> dict[str, Any]:
+        """Return counts and moments from the results of `_count_on_devices`."""
         rows = []
         for (number, *ends), pieces in zip(rest, sums, strict=True):
             of_values, of_squares = np.split(exact_sum(pieces), 2, axis=1)
-            rows.append(_moments(number, of_values, of_squares, *ends))
+            rows.append(stack_moments(number, of_values, of_squares, *ends))
         moments = merge_moments(np.stack(rows))
         arrays, first = {}, 0
         for name, spec in self.specs:

@@ -78,16 +78,17 @@ def _sums_of_block(rest: Array) -> Array:
     shifts, turns = jnp.asarray(_SHIFTS), len(_SHIFTS)
 
     def cut(carry: Any) -> Any:
-        turn, rest, sums = carry
+        turn, _, rest, sums = carry
         shift = shifts[jnp.clip(first - turn, 0, turns - 1)][:, None]
         pieces = (rest + shift) - shift
-        return turn + 1, rest - pieces, sums.at[turn].set(jnp.sum(pieces, axis=1))
+        rest = rest - pieces
+        return turn + 1, jnp.any(rest != 0), rest, sums.at[turn].set(jnp.sum(pieces, axis=1))
 
     def left(carry: Any) -> Array:
-        return (carry[0] < turns) & jnp.any(carry[1] != 0)
+        return (carry[0] < turns) & carry[1]
 
-    empty = jnp.zeros((turns, len(rest)))
-    sums = jax.lax.while_loop(left, cut, (jnp.int32(0), rest, empty))[2]
+    first_carry = jnp.int32(0), jnp.bool_(True), rest, jnp.zeros((turns, len(rest)))
+    sums = jax.lax.while_loop(left, cut, first_carry)[3]
     return jnp.concatenate([total[None], sums])
 
 

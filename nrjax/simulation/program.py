@@ -101,22 +101,30 @@ class Launch(NamedTuple):
     def copy(self, arrays: Any, start: int) -> None:
         """Wait for the trials, and copy their results into arrays, from row `start`."""
         ends = start + np.cumsum(self.counts)
-        leaves = jax.tree.leaves(self.results)
-        if any(device.platform != "cpu" for x in leaves[:1] for device in x.sharding.device_set):
-            leaves = _in_pinned_memory(leaves)
-        for array, leaf in zip(jax.tree.leaves(arrays), leaves, strict=True):
-            shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+        leaves = [_shards(leaf) for leaf in jax.tree.leaves(self.results)]
+        if any(device.platform != "cpu" for device in leaves[0][0].devices()):
+            leaves = _in_pinned_memory(leaves, int(self.counts.max()))
+        for array, shards in zip(jax.tree.leaves(arrays), leaves, strict=True):
             for shard, count, end in zip(shards, self.counts, ends, strict=True):
-                array[end - count : end] = np.asarray(shard.data)[:count]
+                array[end - count : end] = np.asarray(shard)[:count]
 
 
-def _in_pinned_memory(results: Any) -> Any:
+def _shards(leaf: Array) -> list[Array]:
+    """Return the rows of each device, by their places in the array."""
+    shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+    return [shard.data for shard in shards]
+
+
+def _in_pinned_memory(shards: Any, rows: int) -> Any:
     """Copy an accelerator's arrays to pinned memory of the host, which NumPy reads directly.
 
-    With the copy out of it, this takes a third of the time of a plain transfer.
+    Of each array the first `rows` rows are copied, rounded up to a power of two since each length
+    compiles a program. With the copy out of it, this takes a third of the time of a plain transfer.
     """
-    places = jax.tree.map(lambda leaf: leaf.sharding.with_memory_kind("pinned_host"), results)
-    return jax.device_put(results, places)
+    most = 1 << max(rows - 1, 0).bit_length()
+    shards = jax.tree.map(lambda shard: shard[:most] if most < len(shard) else shard, shards)
+    places = jax.tree.map(lambda shard: shard.sharding.with_memory_kind("pinned_host"), shards)
+    return jax.device_put(shards, places)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,15 +10,8 @@ import numpy as np
 from nrjax._validation import check
 from nrjax.outcome import Status
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
-from nrjax.simulation.counting import (
-    COUNTS_END,
-    MOMENTS,
-    MOMENTS_END,
-    HistogramSpec,
-    Specs,
-    mean_and_variance,
-    merge,
-)
+from nrjax.simulation.counting import COUNTS_END, MOMENTS_END, HistogramSpec, Specs, merge
+from nrjax.simulation.moments import MOMENTS, mean_and_variance
 from nrjax.study.case import STOPPED, Case, Quantity
 from nrjax.study.schema import Variable
 from nrjax.study.statistics import Distribution
@@ -130,7 +123,7 @@ class Histogram(NamedTuple):
         dim: name and size of the variable's axis, or None for one number per trial.
         counts: number of values per bin, shape (..., bins.size), int64; None without bins. The
             leading axis is `dim`, if there is one.
-        moments: values of `nrjax.simulation.counting.MOMENTS`, shape (..., 13), float64.
+        moments: values of `nrjax.simulation.moments.MOMENTS`, shape (..., 13), float64.
     """
 
     bins: Bins | None
@@ -175,7 +168,7 @@ class BinnedDistribution(Distribution):
     Args:
         bins: bins of the histogram; None if only moments were kept.
         counts: number of values per bin, shape (bins.size,), int64; None without bins.
-        moments: values of `nrjax.simulation.counting.MOMENTS`, shape (13,), float64.
+        moments: values of `nrjax.simulation.moments.MOMENTS`, shape (13,), float64.
 
     Raises:
         ValueError: the number of values differs between counts and moments.

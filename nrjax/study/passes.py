@@ -16,7 +16,7 @@ from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.path import run_path
 from nrjax.simulation import lanes, montecarlo
-from nrjax.simulation.batching import power_of_two
+from nrjax.simulation.batching import Batching, power_of_two
 from nrjax.simulation.counting import Tally
 from nrjax.simulation.memory import bytes_of
 from nrjax.simulation.program import Program
@@ -27,10 +27,13 @@ from nrjax.study.histograms import dims_of, outcome_specs, spec_of, variables_of
 from nrjax.study.schema import Coordinate, Pass, Variable
 
 _LAUNCH_BYTES = 2**26
-"""The largest number of bytes of results per launch of a program."""
+"""The largest number of bytes of results per launch of a program on a CPU."""
 
 _LAUNCH_TRIALS = 2**20
-"""The largest number of trials per launch of a program."""
+"""The largest number of trials per launch of a program on a CPU."""
+
+_ACCELERATED = 8
+"""How many times as much an accelerator runs per launch."""
 
 
 class PassSpec(NamedTuple):
@@ -168,13 +171,15 @@ def _pass_spec(
             specs = tuple((name, spec_of(name, shapes, kept)) for name in kept)
         layout = Pass(trials, chunk, variables_of(specs, about), along, axis="chunk")
 
-    launch = case.batching.chunk if case.batching else None
-    if launch is None:
-        launch = power_of_two(_LAUNCH_BYTES // max(bytes_of(shapes), 1), 1, _LAUNCH_TRIALS)
-    largest = min(trials, launch, chunk or launch)
-
     def make() -> Program:
-        options: Any = {"fields": fields, "batching": case.batching, "derived": derived}
+        batching = case.batching or Batching()
+        launch = batching.chunk
+        if launch is None:
+            times = 1 if batching.on_cpu else _ACCELERATED
+            fitting = times * _LAUNCH_BYTES // max(bytes_of(shapes), 1)
+            launch = power_of_two(fitting, 1, times * _LAUNCH_TRIALS)
+        largest = min(trials, launch, chunk or launch)
+        options: Any = {"fields": fields, "batching": batching, "derived": derived}
         program = _PROGRAMS[run](trial, largest, **options)
         return program if specs is None else Tally(**vars(program), specs=specs, goal=goal)
 

@@ -10,15 +10,9 @@ import pytest
 
 from nrjax.simulation import counting, exact_sums, montecarlo
 from nrjax.simulation.bins import LogBins, WholeBins
-from nrjax.simulation.counting import (
-    MOMENTS,
-    HistogramSpec,
-    Tally,
-    mean_and_variance,
-    merge,
-    merge_moments,
-)
+from nrjax.simulation.counting import HistogramSpec, Tally, merge
 from nrjax.simulation.exact_sums import exact_sum
+from nrjax.simulation.moments import MOMENTS, mean_and_variance, merge_moments
 from tests.draws import GOAL, SPECS, Draws, expected
 
 KEY = jax.random.key(5)

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 import nrjax
 from nrjax.simulation import montecarlo
-from nrjax.simulation.program import Program, _in_pinned_memory, _on_devices
+from nrjax.simulation.program import Program, _in_pinned_memory, _on_devices, _shards
 from tests.draws import Draws
 from tests.problems import interaction
 from tests.simulation.test_montecarlo import logistic_parts
@@ -87,10 +87,13 @@ def test_results_of_accelerators_pass_through_memory_of_the_host():
     """CPUs have such memory too, though their results do not need it."""
     batching = nrjax.Batching(tile=4, devices=DEVICES[:3])
     launch = montecarlo.sessions(Draws(0.7), 22, batching).launch(KEY, 22)
-    pinned = _in_pinned_memory(launch.results)
-    assert {leaf.sharding.memory_kind for leaf in pinned.values()} == {"pinned_host"}
-    direct, indirect = launch.empty(22), launch.empty(22)
+    shards = {name: _shards(leaf) for name, leaf in launch.results.items()}
+    for rows, expected in ((8, 8), (5, 8), (3, 4), (1, 1)):  # rounded up to a power of two
+        pinned = _in_pinned_memory(shards, rows)
+        for name, parts in pinned.items():
+            assert {part.sharding.memory_kind for part in parts} == {"pinned_host"}
+            chex.assert_trees_all_equal(parts, [part[:expected] for part in shards[name]])
+    direct = launch.empty(22)
     launch.copy(direct, 0)
-    launch._replace(results=pinned).copy(indirect, 0)
-    chex.assert_trees_all_equal(direct, indirect)
+    chex.assert_trees_all_equal(direct["epsilon"][-6:], np.asarray(shards["epsilon"][2])[:6])
     assert np.unique(direct["epsilon"]).size == 22
