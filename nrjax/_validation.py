@@ -1,7 +1,8 @@
 """Argument checks, with one form of error message for the whole package."""
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -34,9 +35,25 @@ def concrete_or_none(value: Any) -> np.ndarray | None:
 
 
 def as_table(value: Any) -> Any:
-    """Return lists and tables, such as a pandas Series, as NumPy arrays, others unchanged."""
+    """Return lists, tuples and tables (a pandas Series) as NumPy arrays, others unchanged."""
     is_table = hasattr(value, "__array__") and not isinstance(value, (jax.Array, np.generic))
-    return np.asarray(value) if is_table or isinstance(value, list) else value
+    if not is_table and not isinstance(value, (list, tuple)):
+        return value
+    try:
+        return np.asarray(value)
+    except ValueError:  # rows of different lengths, which no check accepts
+        return np.asarray(value, object)
+
+
+def as_floats(name: str, value: Any, fits: Callable[..., Any], expected: str) -> np.ndarray:
+    """Return numbers, such as a list or a column of a table, as a float64 array that `fits`."""
+    array = None
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        is_real = np.asarray(value).dtype.kind not in "SUMmc"  # text, dates, complex numbers
+        array = np.asarray(value, float) if is_real else None
+    check(array is not None and fits(array), name, value, expected)
+    assert array is not None
+    return array
 
 
 def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray | None:
@@ -62,11 +79,19 @@ def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray 
 def check_numbers(
     name: str, value: Any, fits: Callable[[np.ndarray], Any], expected: str
 ) -> np.ndarray | None:
-    """Check that a value is numeric and, unless it is traced, that `fits` is true for it."""
+    """Check that a value is numeric and, unless it is traced, not empty and true for `fits`."""
     array = as_numeric(name, value, expected)
     if array is not None:
+        check(array.size > 0, name, value, f"{expected}, not empty")
         check(fits(array), name, value, expected)
     return array
+
+
+def check_choice(name: str, value: Any, choices: Collection[str], hint: str = "") -> None:
+    """Check that a value is one of the names in `choices`."""
+    *names, last = map(repr, choices)
+    ok = isinstance(value, str) and value in choices
+    check(ok, name, value, f"{', '.join(names)} or {last}", hint)
 
 
 def check_positive(name: str, value: Any) -> np.ndarray | None:
@@ -77,6 +102,19 @@ def check_positive(name: str, value: Any) -> np.ndarray | None:
 def check_probability(name: str, value: Any) -> np.ndarray | None:
     """Check that a numeric value lies strictly between 0 and 1."""
     return check_numbers(name, value, lambda n: (n > 0) & (n < 1), "strictly between 0 and 1")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    fits: Callable[[Any], Any] = lambda n: (n > 0) & (n < np.inf),
+    expected: str = "positive and finite",
+) -> float:
+    """Return a value as a float after checking that it is one concrete number in range."""
+    array = check_numbers(name, value, fits, expected)
+    single = array is not None and array.ndim == 0
+    check(single, name, value, f"a single concrete number, {expected}")
+    return float(np.asarray(array))
 
 
 def is_integer(value: Any) -> bool:

@@ -51,7 +51,7 @@ class Value(NamedTuple):
 
 def check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
     """Check that a value or shift is finite and has the process's shape, and return it."""
-    value = np.asarray(value) if isinstance(value, tuple) else as_table(value)
+    value = as_table(value)
     number = as_numeric(name, value, "numbers, in an array of the process's shape")
     expected = f"{shape}, the process's shape"
     check(jnp.shape(value) == shape, f"shape of {name}", jnp.shape(value), expected)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_positive
+from nrjax._validation import check, check_choice, check_number
 from nrjax.guarantees import GridBoundary, HockeyStickBoundary
 from nrjax.interaction import Interaction
 from nrjax.mechanism import Mechanism
@@ -49,9 +49,8 @@ class FixedRelease:
     notion: Notion = "hockey-stick"
 
     def __post_init__(self):
-        check_positive("epsilon", self.epsilon)
-        ok = self.notion in ("hockey-stick", "probabilistic")
-        check(ok, "notion", self.notion, "'hockey-stick' or 'probabilistic'")
+        _check_parts(self.mechanism, self.notion)
+        check_number("epsilon", self.epsilon)
         self._settled  # noqa: B018, for its checks
 
     @classmethod
@@ -59,6 +58,8 @@ class FixedRelease:
         cls, mechanism: Mechanism, time: float, notion: Notion = "hockey-stick"
     ) -> FixedRelease:
         """Return the release at a time (noise level), with the epsilon that it costs."""
+        _check_parts(mechanism, notion)
+        check_number("time", time)
         guarantee: Any = mechanism.guarantee
         if mechanism.process.noise == "gaussian":
             sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)
@@ -75,7 +76,6 @@ class FixedRelease:
         """The mechanism with the guarantee of one release, and the grid of its time."""
         mechanism, epsilon = self.mechanism, float(self.epsilon)
         guarantee: Any = mechanism.guarantee
-        check(guarantee is not None, "guarantee", None, "given in the mechanism")
         if mechanism.process.noise != "gaussian":
             return mechanism, Grid.explicit(np.reshape(guarantee.time(epsilon), 1))
         sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)
@@ -109,6 +109,13 @@ class FixedRelease:
         """
         mechanism, grid = self._settled
         return mechanism.until(score, at_least=at_least, data=data, levels=grid)
+
+
+def _check_parts(mechanism: Any, notion: Any) -> None:
+    is_mechanism = isinstance(mechanism, Mechanism)
+    check(is_mechanism, "mechanism", mechanism, "a nrjax.Mechanism, such as nrjax.laplace(...)")
+    check(mechanism.guarantee is not None, "guarantee", None, "given in the mechanism")
+    check_choice("notion", notion, get_args(Notion))
 
 
 def _probabilistic(sensitivity: float, delta: float, epsilon: float) -> Any:

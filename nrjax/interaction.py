@@ -24,7 +24,7 @@ from nrjax._validation import check, check_numbers, check_shape, concrete_or_non
 from nrjax._value import Value, check_array, split_value
 from nrjax.keys import abstract_key
 from nrjax.pytrees import Pytree, static
-from nrjax.sensitivities import shared_relation
+from nrjax.sensitivities import shared_relation, split_relation
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 _PARTS = {
@@ -162,6 +162,8 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
     process, guarantee, schedule = interaction.process, interaction.guarantee, interaction.schedule
     utility, rule, shift = interaction.utility, interaction.rule, interaction.shift
     parts: Any = {"guarantee": guarantee, "schedule": schedule, "rule": rule, "utility": utility}
+    if interaction.relation is not None:
+        split_relation(interaction.relation)
     relation = shared_relation(interaction=interaction, **parts)
     check_group(rule, utility, relation)
     value = interaction.value

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._threefry import is_nrjax_key, ordinary, placed
-from nrjax._validation import as_numeric, check
+from nrjax._validation import as_numeric, check, check_integer
 
 _GENERATOR = "threefry2x32"
 
@@ -109,5 +109,4 @@ def check_key(key: Any) -> Array:
 
 def study_key(seed: int) -> Array:
     """Return the key for a study's seed, an integer in [0, 2^32)."""
-    check(0 <= seed < 2**32, "seed", seed, "in [0, 2^32)")
-    return jax.random.key(seed, impl=_GENERATOR)
+    return jax.random.key(check_integer("seed", seed, 0, 2**32 - 1), impl=_GENERATOR)

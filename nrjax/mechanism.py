@@ -15,7 +15,7 @@ from nrjax._cross_checks import check_integral, check_own_value
 from nrjax._format import format_value
 from nrjax._levels import Levels
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_numbers, concrete_or_none
+from nrjax._validation import as_table, check, check_numbers, check_positive, concrete_or_none
 from nrjax._value import check_array
 from nrjax.guarantees import (
     DiscretePureGuarantee,
@@ -180,6 +180,7 @@ class Mechanism(Pytree):
         """
         if at_least is not None:
             check_numbers("at_least", at_least, lambda n: ~np.isnan(n), "a number")
+        check(isinstance(private, bool), "private", private, "True or False")
         given = at_least is not None or rule is not None
         check(given, "at_least", None, "given, or else a rule", "For example at_least=-2.0.")
         expected = "None if at_least is given, which makes a rule"
@@ -254,19 +255,21 @@ def brownian(
     Raises:
         ValueError: an argument is missing or out of range.
     """
+    named = boundary if isinstance(boundary, str) else None
     if isinstance(boundary, Guarantee):
         guarantee = _covering(boundary, sensitivity, delta, tight_at_epsilon)
-    elif tight_at_epsilon is None and boundary == "minimax":
+    elif tight_at_epsilon is None and named == "minimax":
         guarantee = MinimaxBoundary(sensitivity, delta)
     else:
-        kind: Any = LinearBoundary if boundary in ("minimax", "linear") else boundary
+        kind: Any = LinearBoundary if named in ("minimax", "linear") else boundary
         ok = isinstance(kind, type) and hasattr(kind, "tight_at_epsilon")
         expected = "'minimax', 'linear', a class of boundaries or a nrjax.Guarantee"
         check(ok, "boundary", boundary, expected)
         hint = f"{kind.__name__} is tuned to an epsilon, for example tight_at_epsilon=0.3."
         check(tight_at_epsilon is not None, "tight_at_epsilon", None, "given", hint)
+        check_positive("tight_at_epsilon", tight_at_epsilon)
         guarantee = kind.tight_at_epsilon(tight_at_epsilon, sensitivity, delta)
-    return Mechanism(value, Brownian(np.shape(value)), guarantee)
+    return Mechanism(value, Brownian(np.shape(as_table(value))), guarantee)
 
 
 def _covering(guarantee: Guarantee, sensitivity: Any, delta: Any, tight: Any) -> Guarantee:
@@ -306,7 +309,7 @@ def laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
     Raises:
         ValueError: an argument is out of range.
     """
-    return Mechanism(value, Laplace(np.shape(value)), PureGuarantee(sensitivity))
+    return Mechanism(value, Laplace(np.shape(as_table(value))), PureGuarantee(sensitivity))
 
 
 def discrete_laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
@@ -325,5 +328,5 @@ def discrete_laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
     Raises:
         ValueError: an argument is out of range, or the value has a fraction.
     """
-    process = DiscreteLaplace(np.shape(value))
+    process = DiscreteLaplace(np.shape(as_table(value)))
     return Mechanism(value, process, DiscretePureGuarantee(sensitivity))

@@ -18,7 +18,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_positive
+from nrjax._validation import as_floats, as_table, check, check_number
 from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.choice.question import Custom as Custom
 from nrjax.choice.question import Question as Question
@@ -114,7 +114,7 @@ def count(x: ArrayLike, *, delta: float = DELTA, relation: str = "replace") -> Q
     Raises:
         ValueError: `x` is empty or has other entries.
     """
-    x = np.asarray(x)
+    x = np.asarray(as_table(x))
     ok = x.ndim == 1 and x.size > 0 and np.isin(x, (0, 1)).all()
     check(ok, "x", x, "a vector of booleans, or of 0 and 1")
     is_public = split_relation(relation)[0] == "replace"
@@ -136,11 +136,10 @@ def histogram(
     Raises:
         ValueError: the edges do not rise, or the values are not a vector of numbers.
     """
-    values, edges = np.asarray(values, float), np.asarray(bins, float)
-    ok = values.ndim == 1 and values.size > 0
-    check(ok, "values", values, "a vector of numbers, at least one")
-    ok = edges.ndim == 1 and edges.size > 1 and np.all(np.diff(edges) > 0)
-    check(ok, "bins", bins, "rising edges, at least two")
+    expected = "a vector of numbers, at least one"
+    values = as_floats("values", values, lambda n: n.ndim == 1 and n.size > 0, expected)
+    expected = "rising edges, at least two"
+    edges = as_floats("bins", bins, lambda n: n.ndim == 1 < n.size and np.diff(n) > 0, expected)
     counts = np.histogram(values, edges)[0]
     return _counts(f"histogram of {counts.size:,} bins", counts, delta, relation)
 
@@ -170,9 +169,9 @@ def counts(
     Raises:
         ValueError: there is no row, or `within` is below 1.
     """
-    groups = np.asarray(groups)
+    groups = np.asarray(as_table(groups))
     check(groups.ndim == 1 and groups.size > 0, "groups", groups, "a vector, at least one row")
-    check(1 <= within < math.inf, "within", within, "at least 1, and finite")
+    check_number("within", within, lambda n: (n >= 1) & (n < np.inf), "at least 1, and finite")
     sizes = np.unique(groups, return_counts=True)[1]
     question = _counts(f"counts of {sizes.size:,} groups", sizes, delta, relation)
     return dataclasses.replace(
@@ -200,10 +199,9 @@ def vector_mean(
     Raises:
         ValueError: `rows` is not a table of finite numbers, or `row_norm` is not positive.
     """
-    table = np.asarray(rows, float)
-    ok = table.ndim == 2 and table.size > 0 and np.isfinite(table).all()
-    check(ok, "rows", rows, "finite numbers of shape (rows, dimension)")
-    check_positive("row_norm", row_norm)
+    expected = "finite numbers of shape (rows, dimension)"
+    table = as_floats("rows", rows, lambda n: n.ndim == 2 and n.size and np.isfinite(n), expected)
+    check_number("row_norm", row_norm)
     norms = np.linalg.norm(table, axis=1, keepdims=True)
     clipped = (table * np.minimum(1.0, row_norm / np.maximum(norms, 1e-300))).T
     value = np.ascontiguousarray(clipped).mean(axis=1)  # summed in pairs, which rounds little
@@ -274,12 +272,12 @@ def _machine_epsilon() -> float:
 
 def _clipped(x: ArrayLike, bounds: Any) -> tuple[np.ndarray, float, float]:
     """Return numbers clipped to the bounds, the width of the bounds, and the largest number."""
-    numbers = np.asarray(x, float)
-    ok = numbers.ndim == 1 and numbers.size > 0 and np.isfinite(numbers).all()
-    check(ok, "x", x, "a vector of finite numbers, at least one")
-    ok = isinstance(bounds, (tuple, list)) and len(bounds) == 2 and bounds[0] < bounds[1]
-    check(ok, "bounds", bounds, "(low, high) with low < high, for example (0.0, 100.0)")
-    low, high = map(float, bounds)
+    expected = "a vector of finite numbers, at least one"
+    numbers = as_floats("x", x, lambda n: n.ndim == 1 and n.size > 0 and np.isfinite(n), expected)
+    expected = "(low, high) with low < high, for example (0.0, 100.0)"
+    low, high = as_floats(
+        "bounds", bounds, lambda n: n.shape == (2,) and -np.inf < n[0] < n[1] < np.inf, expected
+    ).tolist()
     return np.clip(numbers, low, high), high - low, max(abs(low), abs(high))
 
 

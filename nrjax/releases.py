@@ -80,6 +80,8 @@ class Releases(Pytree):
         check(isinstance(process, NoiseProcess), "process", process, "a nrjax.NoiseProcess")
         bridged = overrides(process, NoiseProcess, "bridge")
         check(bridged, "process", process, "one that implements bridge and advance")
+        ok = guarantee is None or isinstance(guarantee, Guarantee)
+        check(ok, "guarantee", guarantee, "a nrjax.Guarantee, or None")
         suits = guarantee is None or guarantee.noise in (None, process.noise)
         check(suits, "guarantee", guarantee, f"for {process.noise} noise")
         check_shape("shape of the process", process.shape)

@@ -12,7 +12,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_integer, check_numbers, check_positive, concrete_or_none
+from nrjax._validation import (
+    as_floats,
+    check,
+    check_integer,
+    check_numbers,
+    check_positive,
+    concrete_or_none,
+)
 from nrjax.pytrees import static
 from nrjax.types import Guarantee, Schedule
 
@@ -41,13 +48,10 @@ class Grid(Schedule):
     times: Any
 
     def __post_init__(self):
-        expected = "a non-empty vector of numbers"
+        fits, expected = lambda n: n.ndim == 1, "a vector of numbers"
         if isinstance(self.times, (list, tuple)):
-            try:
-                object.__setattr__(self, "times", np.asarray(self.times, float))
-            except (TypeError, ValueError):
-                check(False, "times", self.times, expected)
-        check_numbers("times", self.times, lambda n: n.ndim == 1 and n.size > 0, expected)
+            object.__setattr__(self, "times", as_floats("times", self.times, fits, expected))
+        check_numbers("times", self.times, fits, expected)
         check_positive("times", self.times)
         check_numbers("times", self.times, lambda n: np.diff(n.astype(float)) <= 0, "falling")
 
@@ -80,6 +84,7 @@ class Grid(Schedule):
         """Return a grid for epsilons whose values of the function `scale` are equally spaced."""
         check_integer("levels", levels, 1, _MAX_LEVELS)
         ends = check_positive("low", low), check_numbers("high", high, np.isfinite, "finite")
+        check(np.ndim(low) == np.ndim(high) == 0, "low and high", (low, high), "single numbers")
         xp: Any = jnp
         if ends[0] is not None and ends[1] is not None:
             xp, low, high = np, float(ends[0]), float(ends[1])

@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Any, Literal
 
-from nrjax._validation import check, check_integer, check_positive
+from nrjax._validation import check, check_choice, check_integer, check_number
 
 Norm = Literal["l1", "l2"]
 Noise = Literal["gaussian", "brownian", "laplace"]
@@ -27,8 +27,7 @@ NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1", "discrete laplace":
 
 def norm_of(noise: str) -> Norm:
     """Return the norm of the sensitivity by which a kind of noise is scaled."""
-    expected = "'brownian', 'gaussian' or 'laplace'"
-    check(noise in ("brownian", "gaussian", "laplace"), "noise", noise, expected)
+    check_choice("noise", noise, ("brownian", "gaussian", "laplace"))
     return "l1" if noise == "laplace" else "l2"
 
 
@@ -58,9 +57,8 @@ class Sensitivity(float):
 
     def __new__(cls, value: float, norm: Norm, relation: str | None = None) -> Sensitivity:
         """Make a sensitivity from a number, its norm and its relation."""
-        check(norm in ("l1", "l2"), "norm", norm, "'l1' or 'l2'")
-        check_positive("sensitivity", value)
-        self = super().__new__(cls, value)
+        check_choice("norm", norm, ("l1", "l2"))
+        self = super().__new__(cls, check_number("sensitivity", value))
         self.norm, self.relation = norm, relation
         if relation is not None:
             split_relation(relation)
@@ -74,8 +72,8 @@ class Sensitivity(float):
         Raises:
             ValueError: the relation is not stated or is that of a group, or `rows` is below 1.
         """
-        check(self.relation in RELATIONS, "relation", self.relation, f"one of {tuple(RELATIONS)}")
-        check_integer("rows", rows, 1)
+        check_choice("relation", self.relation, RELATIONS)
+        check_integer("rows", rows, 1, 2**53)
         if rows == 1:
             return self
         product = float(self) * rows

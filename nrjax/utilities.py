@@ -142,7 +142,13 @@ class UtilitySequence(Utility, Generic[U]):
             ValueError: the list is empty, its utilities differ in class or shapes or hold no
                 arrays, or `sensitivity` is below the sensitivity that a utility states.
         """
-        check(len(utilities) > 0, "utilities", utilities, "at least one")
+        ok = isinstance(utilities, Sequence) and all(isinstance(u, Utility) for u in utilities)
+        check(
+            ok and len(utilities) > 0,
+            "utilities",
+            utilities,
+            "at least one nrjax.Utility, in a list",
+        )
         shapes = {(jax.tree.structure(u), *map(np.shape, jax.tree.leaves(u))) for u in utilities}
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
         has_leaves = len(jax.tree.leaves(utilities[0])) > 0

@@ -16,12 +16,19 @@ from tests.problems import Distance, interaction, scalar
 from tests.test_custom_parts import GUARANTEE, LARGEST, Costs, Counting, Part, run
 
 KEY = jax.random.key(3)
-OBJECTS = (None, "a", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0])
+OBJECTS = (None, "a", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0], np.zeros(0))
 X, Y = np.ones((4, 2)) / 2, np.array([1.0, -1.0, 1.0, -1.0])
 PURE = nrjax.PureGuarantee(1.0)
 NORM = nrjax.Sensitivity(0.01, "l2")
 FILTER = nrjax.UnifiedFilter(1.0, 1e-6)
 REQUEST = nrjax.composition.Pure(0.1)
+KIND = nrjax.composition.BrownianReduction
+PAID = FILTER, FILTER.init(), KIND, 1.0
+LAPLACE = nrjax.laplace(3.0, 1.0)
+LINEAR = partial(nrjax.brownian, 3.0, 1.0, 1e-6, boundary="linear")
+MEAN = nrjax.questions.mean([0.5, 1.0], (0.0, 1.0))
+PRIOR = [4.0, 2.0, 1.0], [1.0, 1.0, 1.0]
+RAGGED = [[1.0], [2.0, 3.0]]
 
 
 def simulate(trials, **changes):
@@ -37,6 +44,19 @@ NUMBERS = [
     ("epsilon", lambda bad: nrjax.AboveThreshold(0.0, 1.0, bad)),
     ("epsilon", lambda bad: nrjax.LaplaceTests(0.0, 1.0, bad)),
     ("sensitivity", lambda bad: nrjax.ReducedAboveThreshold(0.0, bad)),
+    ("sensitivity", lambda bad: nrjax.Sensitivity(bad, "l1")),
+    ("sensitivity", lambda bad: nrjax.laplace(3.0, bad)),
+    ("delta", lambda bad: nrjax.brownian(3.0, 1.0, bad)),
+    ("delta", lambda bad: nrjax.BrownianOdometer(bad, 1.0)),
+    ("tight_at_epsilon", lambda bad: LINEAR(tight_at_epsilon=bad)),
+    ("epsilon", lambda bad: nrjax.FixedRelease(LAPLACE, bad)),
+    ("time", lambda bad: nrjax.FixedRelease.at_time(LAPLACE, bad)),
+    ("Pure.epsilon", nrjax.composition.Pure),
+    ("BrownianReduction.sensitivity", lambda bad: KIND(bad, 1.0)),
+    ("sensitivity", lambda bad: FILTER.smallest_time(FILTER.init(), KIND, bad)),
+    ("confidence", lambda bad: nrjax.choose(MEAN, 0.1, bad)),
+    ("indifference", lambda bad: nrjax.choose(MEAN, 0.1, indifference=bad)),
+    ("shape", lambda bad: nrjax.private_selection.negative_binomial_cost(0.5, bad)),
 ]
 CALLS = [
     ("threshold", nrjax.PublicThreshold),
@@ -63,6 +83,28 @@ CALLS = [
     ("trials", simulate),
     ("key", run),
     ("process", lambda bad: interaction(process=bad)),
+    ("process", lambda bad: nrjax.noise_path(KEY, bad, [2.0, 1.0])),
+    ("times", lambda bad: nrjax.noise_path(KEY, nrjax.Laplace(()), bad)),
+    ("mechanism", lambda bad: nrjax.FixedRelease(bad, 0.5)),
+    ("notion", lambda bad: nrjax.FixedRelease(LAPLACE, 0.5, bad)),
+    ("notion", lambda bad: nrjax.FixedRelease.at_time(LAPLACE, 2.0, bad)),
+    ("boundary", lambda bad: nrjax.brownian(3.0, 1.0, 1e-6, boundary=bad)),
+    ("private", lambda bad: LAPLACE.until(abs, at_least=-1.0, private=bad)),
+    ("noise", lambda bad: nrjax.AboveThreshold(0.0, 1.0, 0.5, noise=bad)),
+    ("norm", lambda bad: nrjax.Sensitivity(1.0, bad)),
+    ("conversion", lambda bad: nrjax.UnifiedFilter(1.0, 1e-6, conversion=bad)),
+    ("objective", lambda bad: nrjax.RenyiMixture.design(*PRIOR, 1.0, 1e-6, objective=bad)),
+    ("prior_from", lambda bad: nrjax.HockeyStickBoundary.design(*PRIOR, 1.0, 1e-6, "log", bad)),
+    ("orders", lambda bad: nrjax.RenyiMixture.design(*PRIOR, 1.0, 1e-6, orders=[bad, "a"])),
+    ("orders", lambda bad: nrjax.RenyiMixture(1.0, 1e-6, bad, [1.0])),
+    ("orders", lambda bad: nrjax.private_selection.repeated_divergence(bad, [0.1], 2.0, 1.0)),
+    ("schedule", lambda bad: nrjax.composition.FilteredSchedule(bad, *PAID)),
+    ("utilities", nrjax.UtilitySequence.of),
+    ("data", lambda bad: nrjax.PoissonSelection(abs, [0.5], 2.0, data=bad)),
+    ("progress", lambda bad: nrjax.simulate(KEY, interaction(), trials=1, progress=bad)),
+    ("x", lambda bad: nrjax.questions.mean(bad, (0.0, 1.0))),
+    ("bounds", lambda bad: nrjax.questions.mean([0.5], bad)),
+    ("within", lambda bad: nrjax.questions.counts(["a", "b"], bad)),
 ]
 
 
@@ -135,7 +177,7 @@ ARGUMENTS = [
     (lambda: nrjax.LinearBoundary(1.0, NORM, 1.0, 10.0), "delta must .*Sensitivity"),
     (lambda: nrjax.Grid.geometric(Costs(abs), 0.1, 1.0, 10**9), "levels must be.*10000"),
     *[
-        (partial(nrjax.Grid.explicit, bad), "times must be a non-empty vector of numbers")
+        (partial(nrjax.Grid.explicit, bad), "times must be a vector of numbers")
         for bad in ("abc", ["a"], [[1.0], [2.0, 3.0]], None, np.array(["1"]))
     ],
     *[
@@ -143,6 +185,20 @@ ARGUMENTS = [
         for ask in ("take", "admits", "open")
     ],
     (lambda: FILTER.close(FILTER.init(rounds=1), REQUEST, REQUEST), "round must be a handle"),
+    (lambda: nrjax.laplace(RAGGED, 1.0), "value must be numbers"),
+    (lambda: nrjax.PublicThreshold(RAGGED), "threshold must be a number, or a vector"),
+    (lambda: nrjax.RenyiMixture(1.0, 1e-6, RAGGED, RAGGED), "orders must be positive"),
+    (lambda: nrjax.questions.mean(["0.5", "1"], (0.0, 1.0)), "x must be a vector of finite"),
+    (lambda: nrjax.questions.mean([0.5], (0.0, np.inf)), "bounds must be .*low < high"),
+    (lambda: nrjax.Grid.linear(PURE, np.ones(2), 3.0, 5), "low and high must be single numbers"),
+    (lambda: nrjax.Sensitivity(np.ones(2), "l1"), "sensitivity must be a single concrete number"),
+    (lambda: nrjax.Sensitivity(1.0, "l1", "replace").of_rows(10**400), "rows must be an integer"),
+    (lambda: nrjax.choose(MEAN, 0.1, prior=(1.0, 0.1)), "prior must be epsilons"),
+    (lambda: nrjax.choose(MEAN, 0.1, seed=True), "seed must be an integer"),
+    (lambda: nrjax.choose(MEAN, 0.1, progress="no"), "progress must be True or False"),
+    (lambda: nrjax.audit(interaction(shift=1.0), delta="1e-6"), "delta must be at least 0"),
+    (lambda: nrjax.Releases.of(3.0, nrjax.Laplace(()), "pure"), "guarantee must be a nrjax.Guar"),
+    (lambda: interaction(relation=3), "relation must be one of"),
 ]
 
 

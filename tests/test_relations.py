@@ -167,7 +167,7 @@ def test_sensitivities_keep_their_relation():
         with pytest.raises(ValueError, match="relation must be one of"):
             nrjax.Sensitivity(1.0, "l1", wrong)
     for group in (three, nrjax.Sensitivity(1.0, "l1")):
-        with pytest.raises(ValueError, match="relation must be one of"):
+        with pytest.raises(ValueError, match="relation must be 'replace' or 'add-remove'"):
             group.of_rows(2)
 
 

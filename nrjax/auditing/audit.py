@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nrjax._validation import check, check_integer, check_probability, concrete_or_none
+from nrjax._validation import check, check_integer, check_number, concrete_or_none
 from nrjax._value import check_array
 from nrjax.auditing import losses, pairs
 from nrjax.auditing.report import Audit
@@ -80,10 +80,9 @@ def audit(
             argument is out of range. Or every trial failed, for example since the last time is
             below the process's `smallest_time`: the trials of an audit rarely stop before it.
     """
-    check_probability("level", level)
-    check(level < 1, "level", level, "below 1")
-    ok = delta is None or 0 <= delta < 1
-    check(ok, "delta", delta, "at least 0 and below 1")
+    check_number("level", level, lambda n: (n > 0) & (n < 1), "in (0, 1)")
+    if delta is not None:
+        check_number("delta", delta, lambda n: (n >= 0) & (n < 1), "at least 0 and below 1")
     count = None if trials is None else check_integer("trials", trials, 1)
     options: Any = {"level": level, "seed": seed}
     if not isinstance(interaction, Interaction):

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from nrjax._tracing import sharing_traces
-from nrjax._validation import check, check_integer, is_integer
+from nrjax._validation import as_floats, check, check_integer, check_number
 from nrjax.choice import anytime
 from nrjax.choice.candidates import CHUNK, FIXED, ORACLE, Candidate, Plan, candidates
 from nrjax.choice.racing import FIRST_ROUND, Entry, Limits, Verdict, race
@@ -87,12 +87,14 @@ def choose(
     is_question = isinstance(question, (Question, Custom))
     check(is_question, "question", question, "one of nrjax.questions, such as mean(x, bounds)")
     for name, value in (("confidence", confidence), ("level", level)):
-        check(0 < value < 1, name, value, "in (0, 1)")
-    check(indifference >= 0, "indifference", indifference, "at least 0")
+        check_number(name, value, lambda n: (n > 0) & (n < 1), "in (0, 1)")
+    check_number("indifference", indifference, lambda n: n >= 0, "at least 0")
     trials = check_integer("trials", _TRIALS if trials is None else trials, FIRST_ROUND)
-    check(is_integer(seed) and 0 <= seed < 2**32, "seed", seed, "an integer in [0, 2^32)")
-    ok = prior is None or (len(prior) == 2 and 0 < prior[0] < prior[1])
-    check(ok, "prior", prior, "epsilons (low, high) with 0 < low < high, or None")
+    check_integer("seed", seed, 0, 2**32 - 1)
+    check(isinstance(progress, bool), "progress", progress, "True or False")
+    if prior is not None:
+        expected = "epsilons (low, high) with 0 < low < high, or None"
+        as_floats("prior", prior, lambda n: n.shape == (2,) and 0 < n[0] < n[1] < np.inf, expected)
     target = question.error(error)
     with sharing_traces():
         runs = _Runs(question, Plan(target, confidence, prior, seed), folder, progress)

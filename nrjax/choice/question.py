@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_positive
+from nrjax._validation import check, check_number
 from nrjax.interaction import Interaction
 from nrjax.mechanism import Mechanism
 from nrjax.study.case import Case
@@ -69,7 +69,7 @@ class Question:
             check(ok, "error", error, "a positive number, or a percentage such as '3 %'")
             check(self.whole > 0, "error", error, "a number in the unit of an answer of 0")
             return self._resolved(percent / 100 * self.whole)
-        check_positive("error", error)
+        check_number("error", error)
         return self._resolved(float(error))
 
     def _resolved(self, error: float) -> float:
@@ -95,5 +95,5 @@ class Custom:
 
     def error(self, error: float | str) -> float:
         """Return the error, a positive number."""
-        check_positive("error", error)
+        check_number("error", error)
         return float(error)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import as_numeric, check, check_integer
+from nrjax._validation import check, check_choice, check_integer, check_number
 from nrjax.composition.requests import FRACTION, NOT_NEGATIVE, POSITIVE, Range
 
 PROBABILITY: Range = (lambda x: (x > 0) & (x < 1)), "strictly between 0 and 1"
@@ -35,13 +35,7 @@ CONVERSIONS = ("standard", "renyi")
 
 def number(name: str, value: Any, valid: Range) -> float:
     """Check that a value is a single concrete number in a range, and return it as a float."""
-    known = as_numeric(name, value, "a single concrete number")
-    hint = "Conversions run on the host, outside jit and vmap."
-    single = known is not None and known.ndim == 0
-    check(single, name, value, "a single concrete number", hint)
-    result = float(np.asarray(known))
-    check(valid[0](result), name, value, valid[1])
-    return result
+    return check_number(name, value, *valid)
 
 
 def _up(value: float, argument: float) -> float:
@@ -57,7 +51,7 @@ def _down(value: float) -> float:
 
 def check_conversion(value: str) -> None:
     """Check the name of a conversion from zCDP."""
-    check(value in CONVERSIONS, "conversion", value, f"one of {CONVERSIONS}")
+    check_choice("conversion", value, CONVERSIONS)
 
 
 def _premium(order: Any, level: float) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import largest_divisor
-from nrjax._validation import as_numeric, check
+from nrjax._validation import check, check_choice, check_numbers
 from nrjax.guarantees.notions import notion_of
 from nrjax.pytrees import Pytree, static
 from nrjax.sensitivities import check_norm, relation_of, shared_relation, split_relation
@@ -49,13 +49,10 @@ class _Request(Pytree):
 
     def __post_init__(self):
         for field, name, value in self.fields():
-            fits, expected = _RANGES[field]
-            number = as_numeric(name, value, expected)
-            if number is not None:
-                check(fits(number), name, value, expected)
-                if number.ndim == 0 and number.dtype.kind in "iu":  # int32 might overflow
-                    check(number <= 2**53, name, value, "at most 2^53, as an integer")
-                    object.__setattr__(self, field, float(number))
+            number = check_numbers(name, value, *_RANGES[field])
+            if number is not None and number.ndim == 0 and number.dtype.kind in "iu":
+                check(number <= 2**53, name, value, "at most 2^53, as an integer")
+                object.__setattr__(self, field, float(number))  # int32 might overflow
         if self.relation is not None:
             split_relation(self.relation)
         if hasattr(self, "noise"):
@@ -117,8 +114,8 @@ class ExPost(_Request):
     notion: str | None = static(default=None, kw_only=True, repr=False)
 
     def __post_init__(self):
-        known = (None, "pure", "probabilistic", "hockey-stick")
-        check(self.notion in known, "notion", self.notion, f"one of {known}")
+        if self.notion is not None:
+            check_choice("notion", self.notion, ("pure", "probabilistic", "hockey-stick"))
         super().__post_init__()
 
     @classmethod

@@ -85,7 +85,10 @@ class FilteredSchedule(Schedule):
     requires_noise_reduction: ClassVar[bool] = True
 
     def __post_init__(self):
-        check(self.kind in _KINDS, "kind", self.kind, f"one of {names(_KINDS)}")
+        ok = isinstance(self.schedule, Schedule)
+        check(ok, "schedule", self.schedule, "an instance of nrjax.Schedule")
+        ok = any(self.kind is kind for kind in _KINDS)
+        check(ok, "kind", self.kind, f"one of {names(_KINDS)}")
         expected = "a privacy filter, such as nrjax.UnifiedFilter"
         check(isinstance(self.filter, Ledger), "filter", self.filter, expected)
         check_owner(self.filter, self.state)

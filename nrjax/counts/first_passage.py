@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax._threefry import unrolled
-from nrjax._validation import check, check_integer, check_numbers, check_positive
+from nrjax._validation import check, check_choice, check_integer, check_numbers, check_positive
 from nrjax.counts.groups import check_exact
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
@@ -197,8 +197,8 @@ def release_count(
         ValueError: an argument is out of range.
     """
     key = check_key(key)
-    known = isinstance(method, str) and method in _KINDS
-    check(known, "method", method, f"one of {sorted(_KINDS)}")
+    check_choice("method", method, sorted(_KINDS))
+    check(isinstance(accuracy, RelativeError), "accuracy", accuracy, "of type RelativeError")
     check_integer("levels", levels, 2, MOST)
     for name, value in {"count": count, "smallest": smallest, "largest": largest}.items():
         check(np.shape(value) == (), name, value, "a scalar", "Use vmap for several.")

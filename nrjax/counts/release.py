@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._threefry import unrolled
-from nrjax._validation import check, check_integer
+from nrjax._validation import check, check_choice, check_integer
 from nrjax.composition._state import select
 from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
@@ -127,8 +127,7 @@ class CountRelease(Pytree):
     marks: int = static(default=100)
 
     def __post_init__(self):
-        known = isinstance(self.method, str) and self.method in _METHODS
-        check(known, "method", self.method, f"one of {sorted(_METHODS)}")
+        check_choice("method", self.method, sorted(_METHODS))
         for name, kind in (("selection", ExponentialMechanism), ("accuracy", RelativeError)):
             value = getattr(self, name)
             check(isinstance(value, kind), name, value, f"of type {kind.__name__}")

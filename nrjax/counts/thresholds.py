@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from nrjax._normals import normals
 from nrjax._threefry import ordinary
-from nrjax._validation import check, check_positive, check_probability
+from nrjax._validation import as_floats, check, check_choice, check_number, check_positive
 from nrjax.counts.unknown_keys import check_held, common_changes, laplace_quantile
 from nrjax.guarantees import HockeyStickBoundary
 from nrjax.keys import check_key
@@ -80,7 +80,7 @@ class KeyThreshold(Pytree):
         check_held(self.counts)
         check_positive("scale", self.scale)
         check_positive("threshold", self.threshold)
-        check(self.method in METHODS, "method", self.method, f"one of {METHODS}")
+        check_choice("method", self.method, METHODS)
 
     @classmethod
     def fitted(
@@ -109,9 +109,9 @@ class KeyThreshold(Pytree):
             ValueError: an argument is out of range, or epsilon is too small for delta.
         """
         changes = common_changes(keys_per_user, relation)
-        check_positive("epsilon", epsilon)
-        check_probability("delta", delta)
-        check(delta <= 0.1, "delta", delta, "at most 0.1")
+        check_choice("method", method, METHODS)
+        check_number("epsilon", epsilon)
+        check_number("delta", delta, lambda n: (n > 0) & (n <= 0.1), "above 0 and at most 0.1")
         part = delta / 2 if method == "gaussian" else delta
         # Geometric noise has an end, which every change moves: changes share delta, not keys.
         chance = -math.expm1(
@@ -137,7 +137,8 @@ class KeyThreshold(Pytree):
             deviation = math.sqrt(2) * scale
             threshold = 1 + scale * laplace_quantile(chance) * _UP
         least = deviation / error
-        return cls(np.asarray(counts, float), scale, float(threshold), least, method)
+        counts = as_floats("counts", counts, lambda n: n.ndim == 1, "a vector of whole numbers")
+        return cls(counts, scale, float(threshold), least, method)
 
     def run(self, key: Array) -> KeyCounts:
         """Run the trial with a random key, also under `jit` and `vmap`."""

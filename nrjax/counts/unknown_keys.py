@@ -18,8 +18,11 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax._validation import (
+    as_floats,
     check,
+    check_choice,
     check_integer,
+    check_number,
     check_numbers,
     check_positive,
     concrete_or_none,
@@ -62,8 +65,7 @@ def common_changes(keys_per_user: int, relation: str) -> int:
         relation: "add-remove" (one user is added or removed) or "replace".
     """
     check_integer("keys_per_user", keys_per_user, 1)
-    expected = "'add-remove' or 'replace'"
-    check(relation in ("add-remove", "replace"), "relation", relation, expected)
+    check_choice("relation", relation, ("add-remove", "replace"))
     return keys_per_user if relation == "add-remove" else 2 * keys_per_user
 
 
@@ -110,7 +112,7 @@ class KeyNoise(NoiseProcess):
     def __post_init__(self):
         check_held(self.counts)
         check_positive("quantile", self.quantile)
-        check(self.kind in _KINDS, "kind", self.kind, f"one of {tuple(_KINDS)}")
+        check_choice("kind", self.kind, _KINDS)
 
     @property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -306,11 +308,11 @@ def unknown_keys(
     Raises:
         ValueError: an argument is out of range.
     """
-    counts = np.asarray(counts, float)
+    counts = as_floats("counts", counts, lambda n: n.ndim == 1, "a vector of whole numbers")
     check_held(counts)
     changes = common_changes(keys_per_user, relation)
-    check_numbers("delta", delta, lambda n: (n > 0) & (n <= 0.5), "above 0 and at most 1/2")
-    check(noise in _KINDS, "noise", noise, f"one of {tuple(_KINDS)}")
+    check_number("delta", delta, lambda n: (n > 0) & (n <= 0.5), "above 0 and at most 1/2")
+    check_choice("noise", noise, _KINDS)
     low, high, number = levels
     part = delta * (1 - 32 * float(np.finfo(np.float32).eps))
     if noise == "brownian":

@@ -7,7 +7,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import row_blocks
-from nrjax._validation import as_numeric, check
+from nrjax._validation import as_numeric, check, check_choice
 
 RowNorm = Literal["l2", "l1"]
 
@@ -17,7 +17,7 @@ _NORM_SLACK = 1e-6
 
 def check_version(name: str, value: str) -> None:
     """Check that a value is "paper" or "tight"."""
-    check(value in ("paper", "tight"), name, value, "'paper' or 'tight'")
+    check_choice(name, value, ("paper", "tight"))
 
 
 def positive(name: str, value: Any) -> Any:
@@ -56,7 +56,7 @@ def check_data(
     The results are in float64. Rows whose norm exceeds `max_norm` by rounding only are scaled down
     to it. The caller checks the range of the labels.
     """
-    check(row_norm in ("l2", "l1"), "row_norm", row_norm, "'l2' or 'l1'")
+    check_choice("row_norm", row_norm, ("l2", "l1"))
     x, y = _as_float64("features", features), _as_float64("labels", labels)
     ok = x.ndim == 2 and x.size > 0
     check(ok, "features", x.shape, "an array of shape (rows, dimension), not empty")

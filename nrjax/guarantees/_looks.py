@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import as_numeric, as_table, check, check_positive, concrete_or_none
+from nrjax._validation import as_numeric, as_table, check, check_number
 from nrjax.guarantees._rounding import SafeGuarantee, round_up
 
 
@@ -56,21 +56,13 @@ def falling_times(times: Any, most: int) -> np.ndarray:
 
 def certified_number(name: str, value: Any) -> float:
     """Return a positive number as a float."""
-    number = check_positive(name, value)
-    concrete = number is not None and number.ndim == 0
-    check(concrete, name, value, "a concrete number, because the curve is certified")
-    return float(number)  # pyright: ignore[reportArgumentType]
+    return check_number(name, value)
 
 
 def certified_array(name: str, value: Any) -> np.ndarray:
     """Return a concrete array or list in float64."""
-    concrete = isinstance(value, (list, tuple)) or concrete_or_none(as_table(value)) is not None
-    check(concrete, name, value, "concrete, because the curve is certified")
-    try:
-        array = np.asarray(value)
-    except ValueError:  # rows of different lengths
-        array = np.asarray(value, object)
-    as_numeric(name, array, "a vector of numbers")
+    array = as_numeric(name, as_table(value), "a vector of numbers")
+    check(array is not None, name, value, "concrete, because the curve is certified")
     return np.asarray(array, float)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._validation import check, check_positive
+from nrjax._validation import as_floats, as_table, check, check_choice, check_number, check_positive
 
 Objective = Literal["log", "mean"]
 """The cost of an epsilon, of which a design makes the prior mean small."""
@@ -31,10 +31,12 @@ def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) 
     Raises:
         ValueError: no time lies between `least` and `most`, or `rest` is not between 0 and 1.
     """
-    times = np.asarray(times, float)
+    times = as_floats("times", times, lambda n: n.ndim == 1, "a vector of numbers")
+    check_number("least", least)
+    check_number("most", most, lambda n: n > 0, "positive")
+    check_number("rest", rest, lambda n: (n >= 0) & (n < 1), "at least 0 and below 1")
     likely = (times >= least * (1 - 1e-6)) & (times <= most * (1 + 1e-6))
     check(likely.any(), "times", times, f"partly between {least!r} and {most!r}")
-    check(0 <= rest < 1, "rest", rest, "at least 0 and below 1")
     return (1 - rest) * likely / likely.sum() + rest / times.size
 
 
@@ -48,12 +50,11 @@ def checked_prior(
             prior comes from private data without payment. Or the objective is unknown.
     """
     hint = "A prior from private data must be released by a mechanism that is paid for."
-    check(objective in get_args(Objective), "objective", objective, "'log' or 'mean'")
-    check(origin in ("public", "paid"), "prior_from", origin, "'public' or 'paid'", hint)
+    check_choice("objective", objective, get_args(Objective))
+    check_choice("prior_from", origin, ("public", "paid"), hint)
     for name, values in (("times", times), ("weights", weights)):
-        values = np.asarray(values, float) if isinstance(values, (list, tuple)) else values
-        array = check_positive(name, values)
-        ok = array is not None and array.ndim == 1 and array.size > 0
+        array = check_positive(name, as_table(values))
+        ok = array is not None and array.ndim == 1
         check(ok, name, values, "a vector of concrete numbers")
     times, weights = (np.asarray(values, np.float64) for values in (times, weights))
     check(times.shape == weights.shape, "weights", weights, f"of shape {times.shape}")

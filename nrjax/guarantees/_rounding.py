@@ -17,7 +17,6 @@ from nrjax._numerics import float_dtype, largest_divisor
 from nrjax._validation import (
     as_numeric,
     check,
-    check_numbers,
     check_positive,
     check_probability,
     concrete_or_none,
@@ -120,7 +119,8 @@ def _check_parameter(name: str, value: Any) -> None:
 
 def check_time(time: ArrayLike) -> None:
     """Check that a concrete time is positive."""
-    check_numbers("time", time, lambda number: number > 0, "positive")
+    number = as_numeric("time", time, "positive")
+    check(number is None or number > 0, "time", time, "positive")  # none at all is valid
 
 
 def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], Any]]:

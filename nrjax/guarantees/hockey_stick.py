@@ -157,7 +157,7 @@ class HockeyStickBoundary(FixedTimesBoundary):
                 found = cls.single(sensitivity, delta, time=time)
                 if found.epsilons[0] * (1 + rounding) <= level:
                     return found
-        return cls.design([time], [1.0], sensitivity, delta)  # pyright: ignore[reportArgumentType]
+        return cls.design([certified_number("time", time)], [1.0], sensitivity, delta)  # pyright: ignore[reportArgumentType]
 
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of stopping at a time, elementwise.

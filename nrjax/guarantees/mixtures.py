@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import check, check_numbers
+from nrjax._validation import as_floats, as_table, check, check_numbers
 from nrjax.guarantees._looks import certified_number
 from nrjax.guarantees._priors import Objective, checked_prior
 from nrjax.guarantees._rounding import SafeGuarantee
@@ -63,8 +63,7 @@ class RenyiMixture(SafeGuarantee):
 
     def __post_init__(self):
         for name in ("orders", "weights"):
-            if isinstance(getattr(self, name), (list, tuple)):
-                object.__setattr__(self, name, np.asarray(getattr(self, name), float))
+            object.__setattr__(self, name, as_table(getattr(self, name)))
         super().__post_init__()
         check_numbers("orders", self.orders, lambda n: n > 1, "above 1 and finite")
         check(np.ndim(self.orders) > 0, "orders", self.orders, "a vector")
@@ -106,7 +105,7 @@ class RenyiMixture(SafeGuarantee):
             middle = float(np.exp(prior @ np.log(times)))
             best = float(RenyiBoundary.tight_at_time(middle, size, delta).order)  # pyright: ignore[reportArgumentType]
             orders = 1 + (best - 1) * np.asarray([0.5, 1.0, 2.0])
-        orders = np.asarray(orders, float)
+        orders = as_floats("orders", orders, lambda n: n.ndim == 1, "a vector of numbers")
         start = cls(sensitivity, delta, orders, np.ones_like(orders))
         found = _best_weights(start, times, prior, objective)
         return cls(sensitivity, delta, orders, np.asarray(found, float))

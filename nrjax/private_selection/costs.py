@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from nrjax._validation import check, check_positive
+from nrjax._validation import as_floats, check_number
 from nrjax.composition.conversions import SLACK
 
 _LOST = 16
@@ -72,8 +72,8 @@ def negative_binomial_cost(epsilon: float, shape: float) -> float:
         shape: shape of the distribution of K, >= 0: 0 for the logarithmic distribution, 1 for the
             geometric one.
     """
-    check_positive("epsilon", epsilon)
-    check(math.isfinite(shape) and shape >= 0, "shape", shape, "finite, and 0 or more")
+    check_number("epsilon", epsilon)
+    check_number("shape", shape, lambda n: (n >= 0) & (n < np.inf), "finite, and 0 or more")
     return (2 + shape) * epsilon * (1 + SLACK)
 
 
@@ -97,11 +97,12 @@ def repeated_divergence(
         shape: shape of the distribution of K, >= 0: infinite for the Poisson distribution, for
             which K = 0 publishes nothing; 0 for the logarithmic and 1 for the geometric one.
     """
-    order, divergence = np.asarray(orders, float), np.asarray(divergences, float)
-    check(order.ndim == 1 and np.all(order > 1), "orders", orders, "a vector, all above 1")
-    check(divergence.shape == order.shape, "divergences", divergences, "one for each order")
-    check(math.isfinite(mean) and mean >= 1, "mean", mean, "finite, and 1 or more")
-    check(shape >= 0, "shape", shape, "0 or more")
+    expected = "a vector of numbers above 1"
+    order = as_floats("orders", orders, lambda n: n.ndim == 1 and n.size > 0 and n > 1, expected)
+    expected = "one number for each order"
+    divergence = as_floats("divergences", divergences, lambda n: n.shape == order.shape, expected)
+    check_number("mean", mean, lambda n: (n >= 1) & (n < np.inf), "finite, and 1 or more")
+    check_number("shape", shape, lambda n: n >= 0, "0 or more")
     growth = divergence + math.log(mean) / (order - 1)
     if math.isinf(shape):
         level = np.log1p(1 / (order - 1))

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from nrjax._threefry import ordinary
-from nrjax._validation import check
+from nrjax._validation import check, check_numbers
 from nrjax.keys import check_key
 from nrjax.pytrees import Pytree, record, static
 
@@ -82,8 +83,10 @@ class Selection(Pytree, abc.ABC):
 
     base: Callable[..., Candidate] = static()
 
-    def __post_init__(self):
+    def __post_init__(self: Any):
         check(callable(self.base), "base", self.base, "a function base(key, epsilon, *data)")
+        check_numbers("threshold", self.threshold, lambda n: ~np.isnan(n), "a number")
+        check(isinstance(self.data, tuple), "data", self.data, "a tuple of arguments of the base")
 
     @abc.abstractmethod
     def plan(self, key: Array) -> Plan:

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_numbers, check_positive
+from nrjax._validation import as_table, check, check_choice, check_numbers, check_positive
 from nrjax.guarantees._rounding import round_up
 from nrjax.keys import abstract_key
 from nrjax.private_selection.costs import advantage, repetition
@@ -81,13 +81,11 @@ class PoissonSelection(Selection):
 
     def __post_init__(self):
         super().__post_init__()
-        check(self.publish in ("first", "best"), "publish", self.publish, "'first' or 'best'")
+        check_choice("publish", self.publish, ("first", "best"))
         limits = {"epsilons": (1e-6, 1e3), "means": (1e-6, 1e4), "others": (1e-6, np.inf)}
         for name, (least, most) in limits.items():
-            value = getattr(self, name)
-            if isinstance(value, (list, tuple)):
-                value = np.asarray(value, float)
-                object.__setattr__(self, name, value)
+            value = as_table(getattr(self, name))
+            object.__setattr__(self, name, value)
             if value is None and name == "others":
                 continue
             _check_between(name, value, least, most)
@@ -95,7 +93,6 @@ class PoissonSelection(Selection):
             check(fits, name, value, f"a number, or one per stage ({np.size(self.epsilons)})")
         stages = np.shape(self.epsilons)
         check(len(stages) == 1 and stages[0] > 0, "epsilons", self.epsilons, "a non-empty vector")
-        check_numbers("threshold", self.threshold, lambda n: ~np.isnan(n), "a number")
         check_numbers("delta", self.delta, lambda n: (n >= 0) & (n < 1), "0 or more and below 1")
         if self.others is None:
             made = jax.eval_shape(self.base, abstract_key(), self._numbers()[0][0], *self.data)
@@ -199,7 +196,8 @@ class RepeatedSelection(Selection):
 
     def __post_init__(self):
         super().__post_init__()
-        check(self.method in _MULTIPLES, "method", self.method, f"one of {tuple(_MULTIPLES)}")
+        check_choice("method", self.method, _MULTIPLES)
+        object.__setattr__(self, "epsilons", as_table(self.epsilons))
         check_positive("epsilons", self.epsilons)
         check_numbers("stop", self.stop, lambda n: (n >= 1e-6) & (n < 1), "from 1e-6 to below 1")
 

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax._threefry import unrolled
-from nrjax._validation import check, concrete_or_none
+from nrjax._validation import as_numeric, as_table, check, concrete_or_none
 from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.types import BlockwiseProcess, NoiseProcess, Status
 
@@ -92,6 +92,7 @@ def scan_noise(
     Raises:
         ValueError: `times` are not positive and finite, or rise, or `key` is not a key.
     """
+    check(isinstance(process, NoiseProcess), "process", process, "a nrjax.NoiseProcess")
     times = _check_times(times)
     noise_key = key_for(process, role_key(unrolled(check_key(key)), Role.NOISE))
     state = process.init(step_key(noise_key, 0), times[0])
@@ -151,7 +152,8 @@ def _check_times(times: Any) -> Array:
     expected = "positive, finite and not rising, of shape (steps,), with at least one"
     if isinstance(times, (list, tuple)):
         traced = any(isinstance(time, Tracer) for time in times)
-        times = jnp.asarray(times) if traced else np.asarray(times)
+        times = jnp.asarray(times) if traced else as_table(times)
+    as_numeric("times", times, expected)
     concrete, dtype = concrete_or_none(times), float_dtype(times)
     with np.errstate(over="ignore"):
         cast = jnp.asarray(times, dtype) if concrete is None else concrete.astype(dtype)

@@ -224,6 +224,7 @@ def run_all(
     """Run all trials and return all fields of their outcomes."""
     batching = check_batching(batching)
     chunk = min(batching.resolve_chunk(trial), check_integer("trials", trials, 1))
+    check(isinstance(progress, bool), "progress", progress, "True or False")
     if not progress:
         return outcomes(trial, chunk, batching=batching).run_all(key, trials, first_trial)
     from nrjax import progress as display  # needs the extra

@@ -30,6 +30,8 @@ from jax.typing import ArrayLike
 from nrjax._numerics import float_dtype
 from nrjax._validation import (
     check,
+    check_choice,
+    check_number,
     check_numbers,
     check_positive,
     check_probability,
@@ -208,13 +210,14 @@ def private_test(
     """
     fits = np.ndim(at_least) == 0 and concrete_or_none(at_least) is not None
     check(fits and np.isfinite(at_least), "at_least", at_least, "one finite number")
-    check_probability("confidence", confidence)
+    check_number("confidence", confidence, lambda n: (n > 0) & (n < 1), "in (0, 1)")
+    check_number("sensitivity", sensitivity)
     if margin is None:
         hint = "Or give the margin of the private test, in units of the score."
         below = best is not None and best > at_least
         check(below, "at_least", at_least, f"below {best}, the best score", hint)
         margin = MARGIN * (best - at_least)  # pyright: ignore[reportOptionalOperand]
-    check_positive("margin", margin)
+    check_number("margin", margin)
     rule = ReducedAboveThreshold(at_least + margin, sensitivity, noise=noise)
     first = first_level(epsilons, margin, sensitivity, 1 - confidence, noise)
     return PrivateTest(rule, margin, first, float(np.asarray(epsilons)[first]))
@@ -260,7 +263,7 @@ def ligett_epsilon(
 
 def _checked(noise: str = "laplace", **values: ArrayLike) -> list[Array]:
     """Return the arguments cast to one dtype, after checking the range of each."""
-    check(noise in ("laplace", "exponential"), "noise", noise, "'laplace' or 'exponential'")
+    check_choice("noise", noise, ("laplace", "exponential"))
     for name, value in values.items():
         if name in ("gap", "epsilon", "sensitivity"):
             check_positive(name, value)

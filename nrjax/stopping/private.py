@@ -14,7 +14,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, concrete_or_none
+from nrjax._validation import check, check_choice, concrete_or_none
 from nrjax.keys import step_key
 from nrjax.outcome import Status
 from nrjax.processes import Exponential, Laplace
@@ -55,7 +55,7 @@ class NoisyThreshold(ThresholdRule):
 
     def __post_init__(self):
         super().__post_init__()
-        check(self.noise in _PROCESSES, "noise", self.noise, f"one of {tuple(_PROCESSES)}")
+        check_choice("noise", self.noise, _PROCESSES)
         ok = isinstance(self.share, (int, float)) and 0.05 <= self.share <= 0.95
         check(ok, "share", self.share, "a number from 0.05 to 0.95")
         object.__setattr__(self, "share", float(self.share))  # a NumPy number would widen float32

@@ -19,7 +19,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import exact_float, float_dtype, two_sum
-from nrjax._validation import as_numeric, check, check_positive, concrete_or_none
+from nrjax._validation import as_numeric, as_table, check, check_positive, concrete_or_none
 from nrjax.types import StoppingRule
 
 FALL_TOLERANCE = 32
@@ -80,8 +80,7 @@ class ThresholdRule(StoppingRule):
     threshold: Any
 
     def __post_init__(self):
-        value, expected = self.threshold, "a number, or a vector of numbers"
-        value = np.asarray(value) if isinstance(value, (list, tuple)) else value
+        value, expected = as_table(self.threshold), "a number, or a vector of numbers"
         number = as_numeric("threshold", value, expected)
         if number is not None and number.dtype.kind in "iu":  # JAX would wrap large integers
             check(np.abs(number.astype(np.float64)) <= 2**53, "threshold", value, "at most 2^53")

@@ -87,7 +87,7 @@ ERRORS = [
         "request must be of concrete numbers",
     ),
     (lambda: c.RenyiFilter.tuned(0.0, 1e-6, c.Pure(0.1)), "epsilon must be positive"),
-    (lambda: c.RenyiFilter.tuned(True, 1e-6, c.Pure(0.1)), "epsilon must be a single"),
+    (lambda: c.RenyiFilter.tuned(True, 1e-6, c.Pure(0.1)), "epsilon must be positive"),
     (lambda: c.UnifiedFilter(1.0, 1e-6, 1e-6), "approximation must be"),
     (lambda: c.UnifiedFilter(1.0, 1e-6, np.array("a")), "approximation must be"),
     (lambda: c.UnifiedFilter(1.0, 1e-6, conversion="x"), "conversion must"),
@@ -121,7 +121,7 @@ ERRORS = [
     (lambda: conversions.epsilon_of_zcdp(-1, 0.1), "rho must be finite and not negative"),
     (lambda: conversions.zcdp_for(0, 0.1), "epsilon must be positive and finite"),
     (lambda: conversions.zcdp_for(1, 0), "delta must be strictly between 0 and 1"),
-    (lambda: conversions.zcdp_for(1, 0.1, "best"), "conversion must be one of"),
+    (lambda: conversions.zcdp_for(1, 0.1, "best"), "conversion must be 'standard' or 'renyi'"),
     (lambda: conversions.rdp_for(1, 1, 0.1), "order must be above 1"),
     (lambda: conversions.gdp_for(np.nan, 0.1), "epsilon must be positive"),
     *(

@@ -188,7 +188,7 @@ def test_odometers_refuse_hockey_stick_epsilons(guarantee, refuses):
                 odometer.spend(odometer.init(), spent)
         else:
             assert odometer.bound(odometer.spend(odometer.init(), spent)) >= request.epsilon
-    with pytest.raises(ValueError, match="notion must be one of"):
+    with pytest.raises(ValueError, match="notion must be 'pure'"):
         c.ExPost(0.1, notion="Renyi")
 
 

@@ -172,7 +172,7 @@ def test_runs_show_what_the_rule_sees_and_pay_the_stated_epsilon():
         ({"counts": [3, 0]}, "counts must be at least 1"),
         ({"keys_per_user": 0}, "keys_per_user must be"),
         ({"delta": 0.6}, "delta must be above 0"),
-        ({"noise": "uniform"}, "noise must be one of"),
+        ({"noise": "uniform"}, "noise must be '"),
         ({"relation": "swap"}, "relation must be"),
     ],
 )

@@ -199,7 +199,7 @@ def test_minimax_levels(sensitivity, delta):
     [
         ({"sensitivity": 0.0}, "sensitivity must be positive"),
         ({"sensitivity": nrjax.Sensitivity(1.0, "l1")}, "sensitivity must be an l2"),
-        ({"sensitivity": np.ones(2)}, "sensitivity must be a concrete number"),
+        ({"sensitivity": np.ones(2)}, "sensitivity must be a single concrete number"),
         ({"delta": 0.6}, "delta must be at least .* and at most 0.5"),
         ({"delta": 1e-18}, "delta must be at least"),
         ({"low": 20.0}, "high must be above low"),

@@ -119,7 +119,7 @@ def test_numbers_of_runs_are_poisson():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epsilons": []}, "epsilons must be a non-empty vector"),
+        ({"epsilons": []}, "epsilons must be from 1e-06 to 1000, not empty"),
         ({"epsilons": [0.0]}, "epsilons must be from 1e-06 to 1000"),
         ({"means": [1.0, 2.0, 3.0]}, "means must be a number, or one per stage"),
         ({"means": 0.0}, "means must be from 1e-06"),

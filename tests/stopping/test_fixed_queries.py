@@ -111,7 +111,7 @@ def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
     ("arguments", "message"),
     [
         ((PublicThreshold(0.0), 1.0), r"shape of utilities must be \(steps,\), not empty"),
-        ((PublicThreshold(0.0), []), r"shape of utilities must be \(steps,\), not empty"),
+        ((PublicThreshold(0.0), []), "utilities must be numbers, not NaN, not empty"),
         ((PublicThreshold([0.0]), [1.0, 2.0]), "number of utilities must be at most 1"),
         ((PublicThreshold(0.0), [1.0], [1.0, 2.0]), r"shape of epsilons must be \(1,\)"),
         (
