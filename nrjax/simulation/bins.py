@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check, check_integer
+from nrjax._validation import check, check_integer, check_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,14 +43,21 @@ class LogBins:
     signed: bool = False
 
     def __post_init__(self):
-        ranges = {"lowest": (-126, 126), "highest": (self.lowest + 1, 127), "digits": (0, 20)}
+        least = check_integer("lowest", self.lowest, -126, 126) + 1
+        ranges = {"lowest": (-126, 126), "highest": (least, 127), "digits": (0, 20)}
+        check(isinstance(self.signed, bool), "signed", self.signed, "True or False")
         for name, (least, most) in ranges.items():
             object.__setattr__(self, name, check_integer(name, getattr(self, name), least, most))
 
     @classmethod
     def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> LogBins:
         """Return bins that cover the values from `low` to `high`, where 0 < low < high."""
-        check(0 < low < high < np.inf, "low and high", (low, high), "positive, finite and rising")
+        check(
+            check_number("low", low) < check_number("high", high),
+            "low and high",
+            (low, high),
+            "rising",
+        )
         # frexp gives value = m 2^e with m in [1/2, 1).
         lowest, highest = int(np.frexp(low)[1]) - 1, int(np.frexp(high)[1])
         return cls(max(lowest, -126), min(highest, 127), digits, signed)
@@ -150,7 +157,8 @@ class WholeBins:
 
     def __post_init__(self):
         for name, least in (("lowest", -(2**31)), ("highest", self.lowest)):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
+            number = check_integer(name, getattr(self, name), least, 2**31 - 1)
+            object.__setattr__(self, name, number)
 
     @property
     def resolution(self) -> float:

@@ -92,7 +92,8 @@ class Quantity:
 
     def __post_init__(self):
         check(self.of is None or callable(self.of), "of", self.of, "a function, or None")
-        is_bins = isinstance(self.bins, Bins) or self.bins in (None, "fitting")
+        is_named = isinstance(self.bins, str) and self.bins == "fitting"
+        is_bins = is_named or isinstance(self.bins, Bins | None)
         expected = "nrjax.LogBins, nrjax.WholeBins, None or 'fitting'"
         check(is_bins, "bins", self.bins, expected)
         check(isinstance(self.units, str), "units", self.units, "text, such as 'nat'")

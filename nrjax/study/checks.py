@@ -1,7 +1,6 @@
 """Checks of the arguments of a study, such as names and values to store."""
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._validation import check, check_number
 
 RESERVED = ("seconds", "trial", "chunk")
 """The names that every store uses for its own variables."""
@@ -58,8 +57,7 @@ def check_mapping(what: str, value: Any, values: str) -> None:
 
 def check_goal(what: str, goal: Any) -> None:
     """Raise `ValueError` if a goal is not a finite number."""
-    is_number = isinstance(goal, (int, float, np.number, jax.Array)) and np.ndim(goal) == 0
-    check(is_number and math.isfinite(goal), what, goal, "a finite number, or None")
+    check_number(what, goal, np.isfinite, "a finite number, or None")
 
 
 def strict_json(what: str, value: Any) -> Any:

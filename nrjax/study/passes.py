@@ -119,7 +119,7 @@ def _numbers(name: str, value: Any) -> Array:
     array = None
     with contextlib.suppress(TypeError, ValueError):
         array = jnp.asarray(value)
-    expected = "a number, or an array of numbers, per trial"
+    expected = "a number, or an array of at least one number, per trial"
     check(array is not None, f"quantity {name}", value, expected)
     assert array is not None
     return array
@@ -143,11 +143,17 @@ def _pass_spec(
     key = jax.eval_shape(lambda: jax.random.key(0))
     # A new function, since JAX may cache shapes from before an edit of code that is called.
     result, made = jax.eval_shape(lambda *args: meaning(*args), trial, key)
+    expected = "a NamedTuple of arrays, with at least one field"
+    named = len(getattr(result, "_fields", ())) > 0
+    check(named, "result of the trial's run", result, expected)
     names = (*fields, *quantities) or result._fields
     fields = tuple(name for name in names if name not in dict(derived))
     for name in fields:
         check(name in result._fields, "quantities", name, f"one of {result._fields}")
     shapes = {name: made[name] if name in made else getattr(result, name) for name in names}
+    for name, shape in shapes.items():
+        expected = "a number, or an array of at least one number, per trial"
+        check(getattr(shape, "size", 0), f"quantity {name}", shape, expected)
     kept = {name: quantities.get(name, Quantity()) for name in names}
     along = {
         name: Coordinate(dim, tuple(map(float, values)))

@@ -260,7 +260,8 @@ class Outcomes(_Reported):
     ):
         check_mapping("outcomes", outcomes, "nrjax.Outcome, such as {'brownian': outcome}")
         check(len(outcomes) > 0, "outcomes", dict(outcomes), "at least one, by name")
-        labels = {"goal": goals or {}, "notion": notions or {}}
+        labels = {"goal": goals, "notion": notions}
+        labels = {label: {} if value is None else value for label, value in labels.items()}
         for label, values in labels.items():
             check_mapping(f"{label}s", values, f"the {label} of an outcome")
             for name in values:

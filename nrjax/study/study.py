@@ -89,9 +89,13 @@ class Study:
         check_mapping("cases", cases, expected)
         check(len(cases) > 0, "cases", dict(cases), "at least one, by name")
         check_folders("case", cases, (MANIFEST,))
-        check_mapping("quantities", quantities or {}, "functions or nrjax.Quantity")
+        if quantities is not None:
+            check_mapping("quantities", quantities, "functions or nrjax.Quantity")
         is_reporting = reporting is None or isinstance(reporting, Reporting)
         check(is_reporting, "reporting", reporting, "an nrjax.Reporting, or None")
+        check(source is None or isinstance(source, str), "source", source, "text, or None")
+        is_flag = isinstance(compares_relations, bool)
+        check(is_flag, "compares_relations", compares_relations, "True or False")
         if settings is not None:
             check_settings(settings)
         self.name = name
@@ -110,7 +114,7 @@ class Study:
         check(single, "relations of the cases", relations, "one relation of neighbours", hint)
         self.reporting = Reporting() if reporting is None else reporting
         self.settings = settings
-        self.facts = provenance.checked_facts(facts or {})
+        self.facts = provenance.checked_facts({} if facts is None else facts)
         self.source = source
         self.spent: dict[str, float] = {}
 

@@ -87,6 +87,10 @@ ROWS = [
     (lambda: counted("step", dim=("level", LEVELS)), "shape of x"),
     (lambda: counted("epsilon", WholeBins(0, 3)), "integer or boolean"),
     (lambda: LogBins(3, 3, 2), "highest"),
+    (lambda: LogBins("a", 3, 2), "lowest must be an integer"),
+    (lambda: LogBins(0, 3, 2, signed="no"), "signed must be True or False"),
+    (lambda: LogBins.covering("a", 3.0, 2), "low must be positive and finite"),
+    (lambda: WholeBins(0, 2**31), "highest must be an integer"),
     (lambda: LogBins(0, 3, 21), "digits"),
     (lambda: WholeBins(3, 2), "highest"),
 ]

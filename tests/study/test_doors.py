@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +80,7 @@ CONSTRUCTORS = [
     (nrjax.Quantity, [3], "of must be a function, or None"),
     (nrjax.Quantity, {"dims": "axis"}, "dims must be a tuple of names"),
     (nrjax.Quantity, {"bins": 20}, "bins must be nrjax.LogBins"),
+    (nrjax.Quantity, {"bins": np.zeros(2)}, "bins must be nrjax.LogBins"),
     (case, {"curves": [curve()]}, f"curves {MAPPING} nrjax.Curve"),
     (case, {"curves": {"outcome": curve()}}, "curve must be none of the reserved names"),
     (case, {"curves": {"Outcome": curve()}}, "curve must be none of the reserved names"),
@@ -88,7 +90,7 @@ CONSTRUCTORS = [
     (curve, {"quantities": {"it": norm}}, r"quantities\['it'\] must be an nrjax.Quantity"),
     (curve, {"quantities": {"a b": nrjax.Quantity()}}, "quantity must be letters"),
     # goals
-    *((case, {"goal": one}, "goal must be a finite number") for one in (np.nan, np.inf, "1")),
+    *((case, {"goal": one}, "goal must be a finite number") for one in (np.nan, True, "1", [1.0])),
     (outcomes, {"given": {"a": an_outcome()}, "goals": {"a": np.nan}}, r"goals\['a'\] must"),
     (outcomes, {"given": {"a": an_outcome()}, "goals": {"b": 1.0}}, "name in goals must be"),
     (outcomes, {"given": {"a": an_outcome()}, "goals": [1.0]}, f"goals {MAPPING}"),
@@ -102,6 +104,10 @@ CONSTRUCTORS = [
         for name in ("out", "overwrite", "keep", "chunk", "until_se", "most_trials")
     ),
     (study, {"facts": [1]}, f"facts {MAPPING}"),
+    (study, {"facts": np.zeros(2)}, f"facts {MAPPING}"),
+    (study, {"quantities": np.zeros(2)}, f"quantities {MAPPING} functions"),
+    (study, {"compares_relations": "no"}, "compares_relations must be True or False"),
+    (study, {"source": 3}, "source must be text, or None"),
     (study, {"facts": {"x": np.inf}}, r"facts\['x'\] must be strict JSON"),
     *(
         (study, {"facts": {name: 99}}, r"facts must be of other names")
@@ -145,12 +151,38 @@ def nothing(outcome):
     return None
 
 
-@pytest.mark.parametrize(("function", "shown"), [(text, "'near'"), (nothing, "None")])
+def empty(outcome):
+    return jnp.zeros(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"), [(text, "'near'"), (nothing, "None"), (empty, r".*\(0,\).*")]
+)
 def test_a_quantity_that_gives_no_numbers_is_named(tmp_path, function, shown):
     one = study(quantities={"it": function})
-    message = rf"quantity it must be a number, or an array of numbers, per trial \(got {shown}\)"
+    message = rf"quantity it must be a number, or an array of .*, per trial \(got {shown}\)"
     with pytest.raises(ValueError, match=message):
         one.run(tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
+
+
+class Nothing(NamedTuple):
+    pass
+
+
+class Custom(nrjax.Pytree):
+    result: Any
+
+    def run(self, key):
+        return self.result
+
+
+@pytest.mark.parametrize("result", [Nothing(), {"x": 1.0}, 1.0, None])
+@pytest.mark.parametrize("keep", ["trials", "summary"])
+def test_a_custom_trial_without_named_results_is_refused(tmp_path, result, keep):
+    message = "result of the trial's run must be a NamedTuple of arrays, with at least one field"
+    with pytest.raises(ValueError, match=message):
+        study({"own": Custom(result)}).run(tmp_path / "out", keep=keep, progress=False)
     assert not (tmp_path / "out").exists()
 
 
