@@ -117,6 +117,7 @@ class Mechanism(Pytree):
 
         `options` are other arguments of `nrjax.Interaction`, such as `max_steps`.
         """
+        check(isinstance(schedule, Schedule), "schedule", schedule, "an instance of nrjax.Schedule")
         guarantee = _levels.settle(self.guarantee, schedule)[0]
         parts: Any = {"value": self.value, "process": self.process, "guarantee": guarantee}
         return Interaction(**parts, schedule=schedule, utility=utility, rule=rule, **options)

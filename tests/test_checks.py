@@ -83,6 +83,7 @@ CALLS = [
     ("trials", simulate),
     ("key", run),
     ("process", lambda bad: interaction(process=bad)),
+    ("schedule", lambda bad: LAPLACE.interaction(bad, Distance(3.0), nrjax.PublicThreshold(0.0))),
     ("process", lambda bad: nrjax.noise_path(KEY, bad, [2.0, 1.0])),
     ("times", lambda bad: nrjax.noise_path(KEY, nrjax.Laplace(()), bad)),
     ("mechanism", lambda bad: nrjax.FixedRelease(bad, 0.5)),

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._format import representation
-from nrjax._validation import check
+from nrjax._validation import as_floats, check
 from nrjax.interaction import Interaction
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins
@@ -123,7 +123,8 @@ class Curve:
 
     Raises:
         ValueError: `resolution` is not positive and finite; the utility has no bounds although
-            `resolution` is set; or a quantity has an invalid name or is not an `nrjax.Quantity`.
+            `resolution` is set; `along` does not have one number per level; or a quantity has an
+            invalid name or is not an `nrjax.Quantity`.
 
     Example:
         >>> def score(release):
@@ -153,6 +154,9 @@ class Curve:
             expected = "an nrjax.Quantity, such as Quantity(function)"
             check(isinstance(quantity, Quantity), f"quantities[{name!r}]", quantity, expected)
         check_mapping("along", self.along, "numbers along the levels")
+        expected = f"{levels} numbers, one per level"
+        for name, numbers in self.along.items():
+            as_floats(f"along[{name!r}]", numbers, lambda n: n.shape == (levels,), expected)
         self.resolved  # noqa: B018, for its checks
 
     @property
@@ -233,7 +237,12 @@ class Case:
             is_quantity = isinstance(quantity, Quantity) or callable(quantity)
             expected = "a function of a trial, or an nrjax.Quantity"
             check(is_quantity, f"quantities[{name!r}]", quantity, expected)
-        check_mapping("coordinates", self.coordinates, "an axis and numbers along it")
+        expected = "an axis and numbers along it"
+        check_mapping("coordinates", self.coordinates, expected)
+        for name, pair in self.coordinates.items():
+            ok = isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str)
+            check(ok, f"coordinates[{name!r}]", pair, expected)
+            as_floats(f"coordinates[{name!r}]", pair[1], lambda n: n.ndim == 1, expected)
         check_mapping("curves", self.curves, "nrjax.Curve")
         check_folders("curve", self.curves, ("outcome",))
         for name, curve in self.curves.items():

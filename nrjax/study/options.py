@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from nrjax._validation import check, check_choice, check_integer, check_positive, is_integer
+from nrjax._validation import check, check_choice, check_integer, check_number, is_integer
 from nrjax.study.checks import strict_json
 from nrjax.study.precision import check_interim, first_interim
 
@@ -52,8 +52,7 @@ class RunOptions:
                 object.__setattr__(self, name, number)
         check_choice("keep", self.keep, ("trials", "summary"))
         if self.until_se is not None:
-            check_positive("until_se", self.until_se)
-            object.__setattr__(self, "until_se", float(self.until_se))
+            object.__setattr__(self, "until_se", check_number("until_se", self.until_se))
         check_interim(self)
 
     def resolved(self) -> "RunOptions":

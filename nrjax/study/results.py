@@ -268,6 +268,8 @@ class Outcomes(_Reported):
                 check_known(f"name in {label}s", name, outcomes)
         for name, goal in labels["goal"].items():
             check_goal(f"goals[{name!r}]", goal)
+        for name, notion in labels["notion"].items():
+            check(isinstance(notion, str), f"notions[{name!r}]", notion, "text, such as 'pure'")
         self._arrays, cases = {}, {}
         for name, outcome in outcomes.items():
             check("/" not in name, "name", name, "a name without a slash")

@@ -87,6 +87,10 @@ CONSTRUCTORS = [
     (case, {"curves": {"a": curve(), "A": curve()}}, r"curve must be names that"),
     (case, {"curves": {"a": ONE}}, r"curves\['a'\] must be an nrjax.Curve"),
     (curve, {"interaction": 3}, "interaction must be an nrjax.Interaction"),
+    (curve, {"along": {"x": [1.0]}}, r"along\['x'\] must be .* numbers, one per level"),
+    (curve, {"along": {"x": "low"}}, r"along\['x'\] must be .* numbers, one per level"),
+    (case, {"coordinates": {"x": [1.0, 2.0]}}, r"coordinates\['x'\] must be an axis and num"),
+    (case, {"coordinates": {"x": ("axis", "low")}}, r"coordinates\['x'\] must be an axis and"),
     (curve, {"quantities": {"it": norm}}, r"quantities\['it'\] must be an nrjax.Quantity"),
     (curve, {"quantities": {"a b": nrjax.Quantity()}}, "quantity must be letters"),
     # goals
@@ -94,6 +98,8 @@ CONSTRUCTORS = [
     (outcomes, {"given": {"a": an_outcome()}, "goals": {"a": np.nan}}, r"goals\['a'\] must"),
     (outcomes, {"given": {"a": an_outcome()}, "goals": {"b": 1.0}}, "name in goals must be"),
     (outcomes, {"given": {"a": an_outcome()}, "goals": [1.0]}, f"goals {MAPPING}"),
+    (outcomes, {"given": {"a": an_outcome()}, "goals": np.ones(2)}, f"goals {MAPPING}"),
+    (outcomes, {"given": {"a": an_outcome()}, "notions": {"a": 0}}, r"notions\['a'\] must be t"),
     # the rest
     (case, {"batching": 64}, "batching must be an nrjax.Batching"),
     (study, {"reporting": nrjax.Reporting}, "reporting must be an nrjax.Reporting"),
