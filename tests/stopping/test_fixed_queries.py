@@ -47,7 +47,7 @@ def test_draws_are_those_that_its_keys_say(kind, dtype):
         return float(laplace(random_bits(key, (), dtype), dtype))
 
     seen = set()
-    for number in range(24):
+    for number in range(48):
         key = jax.random.fold_in(KEY, number)
         stream, scale, threshold = unrolled(key), 0.5, 0.0
         if kind is AboveThreshold:
