@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class Store:
     ):
         self.folder, self.settings, self.checksum = folder, settings, checksum
         self.cases = {case.name: case for case in cases}
-        self._cache: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+        self._cache: dict[tuple[str, str], tuple[list[range], dict[str, np.ndarray]]] = {}
         self._seconds: dict[tuple[str, str, str], np.ndarray] = {}
 
     @classmethod
@@ -101,8 +102,10 @@ class Store:
         cases = [StoredCase.from_dict(case) for case in schema["cases"]]
         return cls(folder, schema["settings"], cases, checksum_of(schema))
 
-    def arrays(self, case: str, name: str, *, partial: bool = False) -> dict[str, np.ndarray]:
-        """Return the arrays of a pass, and the array that labels their first axis.
+    def arrays(
+        self, case: str, name: str, *, partial: bool = False, rows: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Return the arrays of a pass, and with `rows` the array that labels their first axis.
 
         With `partial`, return the trials that are done.
 
@@ -110,27 +113,34 @@ class Store:
             UnfinishedError: some trials are not done, without `partial`.
             DamagedError: a file is broken.
         """
-        pass_ = self.pass_of(case, name)
-        if (case, name) in self._cache and not partial:
-            return dict(self._cache[case, name])
-        spans = self._readable(case, name, partial)
-        joined = {pass_.axis: np.concatenate([np.empty(0, int), *map(pass_.rows, spans)])}
-        rows = joined[pass_.axis].size
-        joined |= {
-            key: np.empty((rows, *one.shape), one.dtype) for key, one in pass_.variables.items()
-        }
-        at = 0
-        for span in spans:
-            end = at + (len(span) if pass_.axis == "trial" else 1)
-            for key, values in self._read_chunk(case, name, span).items():
-                if key in pass_.variables:
-                    joined[key][at:end] = values
-            at = end
+        pass_, cached = self.pass_of(case, name), self._cache.get((case, name))
+        if cached is None or partial:
+            spans = self._readable(case, name, partial)
+            cached = spans, self._joined(case, name, spans)
         if not partial:
-            self._cache[case, name] = joined
+            self._cache[case, name] = cached
             while len(self._cache) > 1 and _bytes_of(self._cache.values()) > _CACHE_BYTES:
                 self._cache.pop(next(iter(self._cache)))
-        return dict(joined)
+        spans, joined = cached
+        if not rows:
+            return dict(joined)
+        return {pass_.axis: np.concatenate([np.empty(0, int), *map(pass_.rows, spans)]), **joined}
+
+    def _joined(self, case: str, name: str, spans: list[range]) -> dict[str, np.ndarray]:
+        """Return the arrays of the trials in `spans`. Two threads read one file each."""
+        pass_ = self.pass_of(case, name)
+        sizes = [len(span) if pass_.axis == "trial" else 1 for span in spans]
+        shapes = {key: (sum(sizes), *one.shape) for key, one in pass_.variables.items()}
+        joined = {key: np.empty(shapes[key], one.dtype) for key, one in pass_.variables.items()}
+
+        def read(span: range, size: int, end: int) -> None:
+            chunk = self._read_chunk(case, name, span)
+            for key, values in joined.items():
+                values[end - size : end] = chunk[key]
+
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(read, spans, sizes, np.cumsum(sizes)))  # raises their errors
+        return joined
 
     def parts(
         self, case: str, name: str, *, partial: bool = False
@@ -148,7 +158,7 @@ class Store:
     def _read_chunk(self, case: str, name: str, span: range) -> dict[str, np.ndarray]:
         file = file_of(span)
         arrays = decode_chunk(self.path_of(case, name) / file, self.tag_of(case, name, file))
-        self._seconds[case, name, file] = arrays["seconds"]
+        self._seconds[case, name, file] = arrays["seconds"].copy()  # not a view of the file
         return arrays
 
     def _written(self, case: str, name: str) -> list[range]:
@@ -316,5 +326,5 @@ class Writer:
         files.write_document(self._store.folder, name, content)
 
 
-def _bytes_of(passes: Iterable[Mapping[str, np.ndarray]]) -> int:
-    return sum(array.nbytes for arrays in passes for array in arrays.values())
+def _bytes_of(passes: Iterable[tuple[list[range], dict[str, np.ndarray]]]) -> int:
+    return sum(array.nbytes for _, arrays in passes for array in arrays.values())
