@@ -60,8 +60,10 @@ Specs = tuple[tuple[str, HistogramSpec], ...]
 """Pairs of the name of a variable and its histogram."""
 
 
-def derived_columns(outcomes: Mapping[str, Any], goal: Any, xp: Any) -> dict[str, Any]:
-    """Return arrays computed from the fields of outcomes, by name.
+def derived_columns(
+    outcomes: Mapping[str, Any], goal: Any, xp: Any, only: str | None = None
+) -> dict[str, Any]:
+    """Return arrays computed from the fields of outcomes, by name, or `only` the one of a name.
 
     `stopped` is whether the trial stopped. `stopping_epsilon` is the total epsilon, infinite if the
     trial did not stop or the epsilon is NaN (quantiles would leave NaN out). `shortfall` is how far
@@ -70,14 +72,14 @@ def derived_columns(outcomes: Mapping[str, Any], goal: Any, xp: Any) -> dict[str
     """
     stopped = outcomes["status"] == Status.STOPPED
     epsilon, utility = outcomes["epsilon"], outcomes["utility"]
-    missing = xp.maximum(xp.asarray(goal, utility.dtype) - utility, 0)
-    return {
-        "stopped": stopped,
-        "stopping_epsilon": xp.where(
-            stopped & ~xp.isnan(epsilon), epsilon, xp.asarray(xp.inf, epsilon.dtype)
-        ),
-        "shortfall": xp.where(stopped, missing, xp.asarray(xp.nan, utility.dtype)),
+    infinity, nan = xp.asarray(xp.inf, epsilon.dtype), xp.asarray(xp.nan, utility.dtype)
+    goal = xp.asarray(goal, utility.dtype)
+    columns = {
+        "stopped": lambda: stopped,
+        "stopping_epsilon": lambda: xp.where(stopped & ~xp.isnan(epsilon), epsilon, infinity),
+        "shortfall": lambda: xp.where(stopped, xp.maximum(goal - utility, 0), nan),
     }
+    return {name: column() for name, column in columns.items() if only in (None, name)}
 
 
 @partial(jax.jit, static_argnames=("specs", "mesh"))

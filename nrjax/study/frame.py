@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import abc
+import threading
 from collections.abc import Callable, Hashable, Iterator, KeysView, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -34,7 +37,17 @@ _DERIVED_ATTRIBUTES = {
 }
 """The attributes of the variables that are computed from the fields of an outcome."""
 
+_REPORTED = (
+    *("stopped_utility", "stopping_epsilon", "stopped_epsilon", "privacy_loss", "step", "status"),
+    *("stopped_mechanism_epsilon", "stopped_test_epsilon", "stopped_step", "shortfall"),
+)
+"""The quantities of the standard report. The last needs a goal; the first takes longest to sort."""
+
+_MANY = 2**20  # number of trials from which two threads are faster than one
 _CACHED = 2**26  # largest number of array elements in a cache
+
+_LOCK = threading.Lock()
+"""The lock of all caches, held while one changes. A cache with its own lock has no pickle."""
 
 _T = TypeVar("_T")
 
@@ -50,15 +63,20 @@ class _Cache:
 
         `size` returns the count of numbers in a result.
         """
-        if key in self._entries:
-            entry = self._entries.pop(key)
-        else:
+        with _LOCK:
+            entry = self._entries.pop(key, None)
+        if entry is None:
             result = make()
             entry = result, size(result)
-        self._entries[key] = entry  # the last key is the most recent
-        while len(self._entries) > 1 and sum(n for _, n in self._entries.values()) > _CACHED:
-            self._entries.pop(next(iter(self._entries)))
+        with _LOCK:
+            self._entries[key] = entry  # the last key is the most recent
+            while len(self._entries) > 1 and self.size() > _CACHED:
+                self._entries.pop(next(iter(self._entries)))
         return entry[0]
+
+    def size(self) -> int:
+        """Return the count of numbers in the cache."""
+        return sum(size for _, size in self._entries.values())
 
 
 class Frame(abc.ABC):
@@ -116,7 +134,7 @@ class Frame(abc.ABC):
             KeyError: there is no such case or pass.
         """
         case, pass_ = self._split_name(name)
-        return with_derived(self.cases[case], pass_, self._read(case, pass_))
+        return with_derived(self.cases[case], pass_, self._read(case, pass_, rows=True))
 
     def _split_name(self, name: Any) -> tuple[str, str]:
         """Return the names of the case and the pass in "case/pass", or in "case" for "outcome"."""
@@ -125,8 +143,8 @@ class Frame(abc.ABC):
         return case, pass_ or "outcome"
 
     @abc.abstractmethod
-    def _read(self, case: str, pass_: str) -> dict[str, np.ndarray]:
-        """Return the kept arrays of a pass, by variable."""
+    def _read(self, case: str, pass_: str, *, rows: bool = False) -> dict[str, np.ndarray]:
+        """Return the kept arrays of a pass, and with `rows` the labels of their first axis."""
 
     def _histograms(self, case: str, pass_: str) -> dict[str, Histogram]:
         """Return the histograms of a pass that keeps no trials, by variable."""
@@ -182,11 +200,25 @@ class Frame(abc.ABC):
             if is_epsilon and _without_guarantee(self._read(case, pass_)):
                 return None
             check(values.ndim == 1, "quantity", quantity, expected, hint)
-            return Sample(values[~np.isnan(values)])
+            missing = np.isnan(values)
+            return Sample(values[~missing] if missing.any() else values)
 
         return self._cache.get(
             (case, quantity, pass_), sample, lambda s: s._bins[0].size if s else 0
         )
+
+    def _prepare(self) -> None:
+        """Compute the distributions of the standard report of many trials, in two threads.
+
+        It stops when the cache is half full, such that it does not compute a distribution twice.
+        """
+        for name, case in self.cases.items():
+            fits = self.trials >= _MANY and self._cache.size() < _CACHED // 2
+            if fits and is_outcome(case, "outcome") and self.keeps_trials(name):
+                self._read(name, "outcome")  # once, not in both threads
+                quantities = _REPORTED[:-1] if self.goal(name) is None else _REPORTED
+                with ThreadPoolExecutor(2) as threads:
+                    list(threads.map(partial(self.distribution, name), quantities))
 
     def distribution_of(self, case: str, quantity: str) -> Distribution:
         """Return `distribution(case, quantity)`, or raise ValueError if it is None."""
@@ -213,8 +245,9 @@ class Frame(abc.ABC):
         stopped = str(quantity).startswith(STOPPED) and is_outcome(self.cases[case], pass_)
         name = quantity.removeprefix(STOPPED) if stopped else quantity
         if name not in arrays:
-            arrays = with_derived(self.cases[case], pass_, arrays)
-        check_known("quantity", name, sorted({*arrays} - {"trial"}))
+            only = name if name in _DERIVED_ATTRIBUTES else None
+            arrays = with_derived(self.cases[case], pass_, arrays, only)
+        check_known("quantity", name, sorted(arrays))
         return arrays[name][arrays["status"] == Status.STOPPED] if stopped else arrays[name]
 
     def levels(self, case: str, quantity: str, pass_: str = "curve") -> list[Distribution]:
@@ -251,25 +284,24 @@ def is_outcome(case: StoredCase, pass_: str) -> bool:
 
 
 def with_derived(
-    case: StoredCase, pass_: str, arrays: Mapping[str, np.ndarray]
+    case: StoredCase, pass_: str, arrays: Mapping[str, np.ndarray], only: str | None = None
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a pass, and variables computed from the fields of an outcome.
 
     The added variables are `stopped`, `stopping_epsilon` (infinite if the trial did not stop, NaN
-    if it stopped without a guarantee) and, if there is a goal, `shortfall`.
+    if it stopped without a guarantee) and, if there is a goal, `shortfall`. `only` names one of
+    them to add.
     """
-    arrays = dict(arrays)
     if case.passes[pass_].axis != "trial" or not is_outcome(case, pass_):
-        return arrays
+        return dict(arrays)
     goal = case.attributes.get("goal")
-    derived = derived_columns(arrays, np.nan if goal is None else goal, np)
-    arrays["stopped"] = stopped = derived["stopped"]
-    arrays["stopping_epsilon"] = derived["stopping_epsilon"]
-    if _without_guarantee(arrays):
-        arrays["stopping_epsilon"] = np.where(stopped, arrays["epsilon"], np.inf)
-    if goal is not None:
-        arrays["shortfall"] = derived["shortfall"]
-    return arrays
+    derived = derived_columns(arrays, np.nan if goal is None else goal, np, only)
+    if "stopping_epsilon" in derived and _without_guarantee(arrays):
+        stopped = arrays["status"] == Status.STOPPED
+        derived["stopping_epsilon"] = np.where(stopped, arrays["epsilon"], np.inf)
+    if goal is None:
+        derived.pop("shortfall", None)
+    return {**arrays, **derived}
 
 
 def _without_guarantee(arrays: Mapping[str, np.ndarray]) -> bool:

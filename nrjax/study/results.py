@@ -177,8 +177,8 @@ class Results(_Reported):
     def __repr__(self) -> str:
         return f"Results of {self.trials:,} trials of {', '.join(self.cases)} in {self.folder}"
 
-    def _read(self, case: str, pass_: str) -> dict[str, np.ndarray]:
-        return self.store.arrays(case, pass_)
+    def _read(self, case: str, pass_: str, *, rows: bool = False) -> dict[str, np.ndarray]:
+        return self.store.arrays(case, pass_, rows=rows)
 
     def seconds(self, case: str) -> dict[str, float]:
         """Return the seconds spent on a case in all calls: `compile`, `run` and `curves`."""
@@ -211,6 +211,7 @@ class Results(_Reported):
         Raises:
             OSError: the disk is full, or writing fails.
         """
+        self._prepare()
         summary = self.summary()
         writer.write_document(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
         before = time.monotonic()
@@ -292,8 +293,8 @@ class Outcomes(_Reported):
     def __repr__(self) -> str:
         return f"Outcomes of {self.trials:,} trials of {', '.join(self.cases)}"
 
-    def _read(self, case: str, pass_: str) -> dict[str, np.ndarray]:
-        return {**self._arrays[case], "trial": np.arange(self.trials)}
+    def _read(self, case: str, pass_: str, *, rows: bool = False) -> dict[str, np.ndarray]:
+        return self._arrays[case] | ({"trial": np.arange(self.trials)} if rows else {})
 
 
 def _relations(summary: Mapping[str, Any]) -> list[str]:

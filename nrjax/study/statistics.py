@@ -232,17 +232,21 @@ class Sample(Distribution):
         numbers = _array(values)
         expected = "numbers, infinite ones included"
         check(numbers.dtype.kind in "biuf", "values", values, expected)
-        check(not np.isnan(numbers).any(), "values", np.nan, expected)
         numbers = numbers.ravel()
         self.trials = numbers.size
         self.mean, self.std = _moments(numbers)
+        missing = np.isnan(self.mean) and np.isnan(numbers).any()
+        check(not missing, "values", np.nan, expected)
         ordered = np.sort(numbers)
         last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)[: ordered.size])
         distinct = ordered[last].astype(np.float64)
-        self._histogram = distinct, distinct, last + 1
-        finite = distinct[np.isfinite(distinct)]
-        self._ends = (float(finite[0]), float(finite[-1])) if finite.size else (np.nan, np.nan)
-        self._infinite = int(np.sum(numbers == -np.inf)), int(np.sum(numbers == np.inf))
+        up_to = last + 1
+        self._histogram = distinct, distinct, up_to
+        first, end = distinct.searchsorted(-np.inf, "right"), distinct.searchsorted(np.inf)
+        any_finite = first < end
+        low, high = distinct[[first, end - 1]].tolist() if any_finite else (np.nan, np.nan)
+        self._ends = low, high
+        self._infinite = int(up_to[:first].sum()), self.trials - int(up_to[:end].max(initial=0))
 
 
 def _moments(values: np.ndarray) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 import nrjax
 from nrjax import composition, guarantees
 from nrjax.guarantees.notions import NOTIONS, notion_of
-from nrjax.study import figures, report
+from nrjax.study import figures, frame, report
 from nrjax.study.report import Report, standard
 from tests.study import cheap
 from tests.study.test_compare import outcomes
@@ -72,6 +72,23 @@ def test_every_hook_is_used(tmp_path):
     plain = nrjax.Results.open(tmp_path)
     assert "longest" not in plain.summary()["cases"][0]
     assert plain.table().headings[:3] == ("case", "stopped", "met goal")
+
+
+def test_many_trials_are_prepared_in_threads_and_reported_alike(tmp_path, monkeypatch):
+    def documents():
+        files = [tmp_path / "summary.json", *(tmp_path / "figures").iterdir()]
+        return {file.name: file.read_bytes() for file in files}
+
+    run(tmp_path)
+    before = documents()
+    monkeypatch.setattr(frame, "_MANY", 1)
+    run(tmp_path)
+    assert documents() == before
+    results = nrjax.Results.open(tmp_path)
+    results._prepare()
+    monkeypatch.setattr(frame, "Sample", None)  # no further distribution is needed
+    assert results.summary() == json.loads(before["summary.json"])
+    assert set(results.plot()) == {file.stem for file in (tmp_path / "figures").iterdir()}
 
 
 def test_wrong_hooks_are_named_and_the_trials_are_kept(tmp_path):
