@@ -14,8 +14,9 @@ import pytest
 pytest.register_assert_rewrite("tests.conformance")
 
 # XLA's older emitters, where a jaxlib still has them, compile in two thirds of the time, which is
-# most of the suite's time. XLA_FLAGS, even empty, overrides them. Other processes inherit them.
-OLDER = "--xla_cpu_use_fusion_emitters=false"
+# most of the suite's time. A program in one part compiles faster than in parts for many threads.
+# XLA_FLAGS, even empty, overrides both. Other processes inherit them.
+OLDER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 if "XLA_FLAGS" not in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
     trial = [sys.executable, "-c", "import jax; jax.devices()"]
     ended = subprocess.run(trial, env={**os.environ, "XLA_FLAGS": OLDER}, capture_output=True)
@@ -44,7 +45,7 @@ FULLY = (
     *("composition/test_certificates", "composition/test_conformance", "composition/test_filters"),
     *("composition/test_numbers", "stopping/test_resolution", "processes/test_discrete_laplace"),
     *("processes/test_laplace", "test_normals"),
-    *("auditing/", "counts/test_first_passage", "test_dask", "test_ex_post"),
+    *("auditing/", "counts/test_first_passage", "test_dask"),
 )
 """Files and folders of tests of last bits and, in the last row, of runs that take long.
 
