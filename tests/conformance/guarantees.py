@@ -59,6 +59,16 @@ both = jax.jit(_both)
 both_lanes = jax.jit(jax.vmap(_both))
 
 
+def _held(guarantee, dtype=None):
+    """Return the guarantee with arrays, so that checks of single numbers share a program."""
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), guarantee)
+
+
+def _number(x):
+    return jnp.asarray(x, jnp.result_type(float))
+
+
 def _levels(case, size=200):
     return np.geomspace(case.lowest, 50.0, size).astype(jnp.result_type(float))
 
@@ -85,7 +95,7 @@ def check_falls_with_time(case):
 def check_dtype(case):
     guarantee = case.build(1.0)
     for dtype in {jnp.result_type(float), jnp.dtype("float32")}:
-        held = jax.tree.map(lambda leaf, dtype=dtype: jnp.asarray(leaf, dtype), guarantee)
+        held = _held(guarantee, dtype)
         for result in (*both(held, jnp.asarray(2.0, dtype)), held.time(2.0)):
             assert (result.shape, result.dtype) == ((), dtype)
     assert guarantee.delta == (0 if case.name.startswith("pure") else 1e-6)
@@ -102,10 +112,11 @@ def check_vmap_against_loop(case):
     many = [case.build(float(s)) for s in sensitivities]
     stacked = jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.result_type(float)), *many)
     levels = np.linspace(1.0, 3.0, 7, dtype=jnp.result_type(float))
-    want = [both(one, level) for one, level in zip(many, levels, strict=True)]
+    want = [both(_held(one), level) for one, level in zip(many, levels, strict=True)]
     assert_close(both_lanes(stacked, levels), tuple(map(jnp.stack, zip(*want, strict=True))))
     traced = jax.jit(jax.vmap(lambda s: case.build(s).time(2.0)))(jnp.asarray(sensitivities))
-    np.testing.assert_allclose(traced, [both(one, 2.0)[0] for one in many], rtol=1e-4)
+    alone = [both(_held(one), _number(2.0))[0] for one in many]
+    np.testing.assert_allclose(traced, alone, rtol=1e-4)
 
 
 def check_traces(case):
@@ -115,17 +126,17 @@ def check_traces(case):
 
 def check_refuses(case):
     """Values out of range raise if concrete, and give infinite times and NaN in a trace."""
-    guarantee = case.build(1.0)
+    guarantee, held = case.build(1.0), _held(case.build(1.0))
     curve = getattr(guarantee, "curve", guarantee.epsilon)
     for epsilon in (0.0, -1.0, np.nan, np.inf, jnp.float32(0)):
         with pytest.raises(ValueError, match="epsilon must"):
             guarantee.time(epsilon)
-        assert np.isposinf(both(guarantee, epsilon)[0])
+        assert np.isposinf(both(held, _number(epsilon))[0])
     for time in (0.0, -1.0, np.nan, jnp.float32(-2)):
         for method in (guarantee.epsilon, curve):
             with pytest.raises(ValueError, match="time must"):
                 method(time)
-        assert np.isnan(both(guarantee, time)[1])
+        assert np.isnan(both(held, _number(time))[1])
     assert np.all(np.isnan(jax.jit(curve)(np.array([0.0, -1.0, np.nan]))))
     for sensitivity in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=r"sensitivity must be"):
