@@ -13,7 +13,7 @@ from nrjax.erm import _validation, logistic, output_utility
 from nrjax.erm.expansion import Expansion
 from nrjax.erm.output import merge
 
-DIMENSION = 16
+DIMENSION = 12
 
 
 @pytest.mark.parametrize("gradient", [False, True])
