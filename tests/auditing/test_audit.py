@@ -16,6 +16,7 @@ from nrjax.simulation import montecarlo
 from tests.auditing.cases import (
     DELTA,
     HONEST,
+    Key,
     brownian,
     interaction,
     unknown_keys,
@@ -87,7 +88,7 @@ class Stated(nrjax.Guarantee):
 
 
 @pytest.mark.parametrize("hockey_stick", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("epsilon", "factor"), [(2.5, 1.0), (2.5, 0.6), (2.5, 1.3), (0.5, 1.0)])
+@pytest.mark.parametrize(("epsilon", "factor"), [(2.5, 1.0), (2.5, 0.6), (0.5, 1.0)])
 def test_one_look_agrees_with_the_normal_distribution(epsilon, factor, hockey_stick):
     made, exact = one_look(epsilon, hockey_stick)
     audits = [nrjax.audit(made, delta=factor * exact, seed=seed) for seed in range(8)]
@@ -168,6 +169,8 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     unsure = nrjax.audit(*pair, delta=0.0, trials=200)
     assert unsure.verdict == "not enough trials"
     assert "cannot be seen" in str(unsure)
+    longer = pair[0], Key(0.0)
+    assert "Pad the smaller transcripts" in str(error(*longer, delta=0.0, trials=200))
 
 
 def test_a_neighbour_is_a_shift_or_an_interaction():
@@ -197,9 +200,6 @@ def test_noise_that_depends_on_the_data_needs_the_neighbour():
         assert "KeyNoise depends on them" in str(error(unknown_keys(5, 2), neighbour))
     audit = nrjax.audit(unknown_keys(5, 2), unknown_keys(4, 2), trials=2000)
     assert audit.verdict == "not enough trials"
-    assert "Pad the smaller transcripts" in str(
-        error(unknown_keys(5, 2), unknown_keys(5), trials=10)
-    )
 
 
 STUDY = """

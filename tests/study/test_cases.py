@@ -78,10 +78,9 @@ def results(tmp_path_factory):
     best = nrjax.Quantity(lambda walked: walked.path.max(), units="m")
     cases = {
         "rule": cheap.interaction(),
-        "given": nrjax.Case(trial=cheap.interaction(), goal=-0.1),
+        "given": nrjax.Case(trial=cheap.interaction(), goal=-0.1, quantities=own),
         "steps": steps,
         "steps-given": nrjax.Case(trial=steps, goal=-0.3),
-        "own": nrjax.Case(trial=cheap.interaction(), quantities=own),
         "walk": walk,
         "chosen": nrjax.Case(trial=walk, quantities={"end": nrjax.Quantity(), "best": best}),
     }
@@ -91,7 +90,7 @@ def results(tmp_path_factory):
 
 
 def test_quantities_are_those_of_the_study_and_the_case(results):
-    np.testing.assert_array_equal(results["rule"]["it"], -results["own"]["it"])
+    np.testing.assert_array_equal(results["rule"]["it"], -results["given"]["it"])
     assert "it" not in results["walk"]
     chosen = results["chosen"]
     assert set(chosen) == {"end", "best"}
@@ -115,10 +114,10 @@ def test_the_goal_is_given_or_the_threshold_of_the_rule(results):
 
 
 def test_results_list_their_cases(results):
-    names = ["rule", "given", "steps", "steps-given", "own", "walk", "chosen"]
+    names = ["rule", "given", "steps", "steps-given", "walk", "chosen"]
     assert list(results) == names
     assert "rule" in results
-    assert len(results) == 7
+    assert len(results) == 6
     assert repr(results) == f"Results of 30 trials of {', '.join(names)} in {results.folder}"
     assert "<table>" in results._repr_html_()
     assert nrjax.Results.open(results.folder)["rule"].identical(results["rule"])
