@@ -117,7 +117,7 @@ class Costs:
     def largest(self, left):
         """Return the largest squared parameter for what is left, by bisection."""
         low, high = 0.0, 100.0
-        for _ in range(60):
+        for _ in range(40):
             middle = (low + high) / 2
             low, high = (middle, high) if self.level(middle) <= left else (low, middle)
         return low
