@@ -65,6 +65,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: light(item.getparent(pytest.Module)))
 
 
+def pytest_sessionfinish():
+    """Collect garbage once: pytest does so five times at its end, which takes seconds."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def optimised(request):
     """Compile the programs of tests of last bits as users do, and others with less effort.
