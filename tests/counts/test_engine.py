@@ -109,5 +109,5 @@ class Near(DiscreteLaplacePassage):
 
 @pytest.mark.parametrize("kind", [Far, Inwards, Near])
 def test_planted_faults_are_found(kind):
-    case = "discrete, half" if kind is Near else "laplace, half"
+    case = "discrete, large alpha" if kind is Near else "laplace, half"
     assert min(p_values(case, kind)) < FAULTY

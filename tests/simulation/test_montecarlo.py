@@ -118,7 +118,7 @@ def test_results_do_not_depend_on_places_or_batching(name):
     chex.assert_trees_all_equal(simulate(trial, 150, odd), all_of_them, strict=True)
 
 
-@pytest.mark.parametrize("name", long_except(("brownian", "logistic", "doubling"), "brownian"))
+@pytest.mark.parametrize("name", long_except(("brownian", "logistic", "doubling"), "logistic"))
 def test_trials_are_those_of_run_until(name, dtype):
     trial, many = whole(name)
     tolerance = 2e-5 if dtype == jnp.float32 else 1e-12
