@@ -41,7 +41,7 @@ def test_the_distance_of_laplace_noise(dimension, confidence):
     time = laplace_time_at_distance(2.0, dimension, confidence)
     if dimension == 1:
         assert time == pytest.approx(2.0 / math.log(10), rel=2e-3)
-    size = 200_000 if dimension < 10 else 20_000
+    size = 200_000 if dimension < 10 else 8_000
     draws = np.random.default_rng(1).laplace(scale=time, size=(size, dimension))
     met = np.mean(np.linalg.norm(draws, axis=1) <= 2.0)
     error = math.sqrt(confidence * (1 - confidence) / size)
