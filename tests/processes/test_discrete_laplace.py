@@ -160,9 +160,10 @@ def test_draws_are_made_of_their_words(dtype):
     found = place(given[2], given[1], np.where(inside, np.minimum(size, k), size))
     found = np.where(across, -1 - found, np.where(inside, found, k + 1 + found))
     found = np.where(stay, k, found)
+    move = jax.jit(DiscreteLaplace((2000,)).move)
     for sign in (1, -1):
         state = DiscreteLaplaceState(jnp.full(2000, sign * k, dtype), now, jnp.bool_(False))
-        moved = DiscreteLaplace((2000,)).move(tuple(bits[:3]), state, then).value
+        moved = move(tuple(bits[:3]), state, then).value
         np.testing.assert_array_equal(moved, sign * found)
     ones = np.full((2, 3), np.iinfo(kind).max, kind)
     size = np.array([0, 2**16 - 1, 2**30], dtype)
@@ -170,9 +171,12 @@ def test_draws_are_made_of_their_words(dtype):
     np.testing.assert_array_equal(top, [0, *np.minimum(size[1:], 2.0 ** (length // 2) - 1) - 1])
 
 
+first_release = jax.jit(DiscreteLaplace((200_000,)).init)
+
+
 @pytest.mark.parametrize("time", [0.05, 0.4, 1.0, 30.0, 2.0**10])
 def test_first_release_and_deviation(time):
-    noise = np.asarray(DiscreteLaplace((200_000,)).init(jax.random.key(1), time).value, float)
+    noise = np.asarray(first_release(jax.random.key(1), time).value, float)
     np.testing.assert_array_equal(noise, np.round(noise))
     own = stats.dlaplace(1 / time)
     uniform = spread(own.cdf(noise - 1), own.cdf(noise))[:, None]
