@@ -117,7 +117,7 @@ ODOMETERS = (
 
 def stack(trees):
     """Stack filters, states or requests along a leading axis."""
-    return jax.tree.map(lambda *leaf: jnp.stack([jnp.asarray(x) for x in leaf]), *trees)
+    return jax.tree.map(lambda *leaf: np.stack([np.asarray(jnp.asarray(x)) for x in leaf]), *trees)
 
 
 def assert_same(first, second):
