@@ -57,6 +57,8 @@ def interval(values: np.ndarray, most: float, alpha: float) -> tuple[float, floa
 
 def trials_to_decide(values: np.ndarray, low: float, high: float, most: float, alpha: float) -> int:
     """Return how many trials show a mean above `low`, or below `high`, at the growth so far."""
+    if high >= most:
+        return 0
     growth = max(np.max(_above(values, low)), np.max(_below(values, high, most))) / values.size
     return math.ceil((math.log(_STAKES.size) - math.log(alpha)) / max(growth, 1e-9))
 

@@ -44,6 +44,12 @@ def test_a_violation_has_a_lower_bound_above_what_is_stated():
     assert betting.interval(values, 1.0, 0.01)[0] > 1e-6
 
 
+def test_no_trials_are_needed_to_show_what_is_certain():
+    values = np.full(5000, 5e-7)
+    assert betting.trials_to_decide(values, 1e-6, 1.1e-6, 6e-7, 0.01) == 0
+    assert betting.trials_to_decide(values, 1e-6, 1.1e-6, 2e-6, 0.01) > 0
+
+
 def verdicts(case, seeds):
     *arguments, options = case()
     return [nrjax.audit(*arguments, seed=seed, **options).verdict for seed in range(seeds)]
