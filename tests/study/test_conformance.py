@@ -113,7 +113,7 @@ def assert_alike(exact, binned):
 
 
 def assert_quantities_alike(kept, short):
-    """Check all quantities of one number per trial, and return how many have trials."""
+    """Check numbers, and moments along levels, and return how many have trials."""
     number = 0
     for case in kept:
         assert kept.statuses(case) == short.statuses(case)
@@ -122,6 +122,12 @@ def assert_quantities_alike(kept, short):
                 exact = kept.distribution(case, quantity)
                 assert_alike(exact, short.distribution(case, quantity))
                 number += exact.trials > 0
+            elif one.bins is None and one.dim is not None:
+                for level, values in enumerate(kept[case][quantity].values.T):
+                    exact, moments = nrjax.Sample(values[~np.isnan(values)]), one.at(level)
+                    assert moments.trials == exact.trials
+                    assert moments.mean == pytest.approx(exact.mean, rel=1e-12)
+                    number += exact.trials > 0
     return number
 
 
