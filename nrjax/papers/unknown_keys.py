@@ -18,6 +18,7 @@ from nrjax.counts.thresholds import METHODS
 from nrjax.datasets import Counts, count_keys, flights, load_counts
 from nrjax.datasets._files import extra
 from nrjax.papers._settings import check_settings
+from nrjax.study import precision
 from nrjax.study.formats import humanise, number, share
 from nrjax.study.report import Report, notions
 from nrjax.study.results import Reporting, Results
@@ -98,6 +99,7 @@ class KeyReporting(Reporting):
             f"{facts['wanted']:,} names. The epsilon of noise reduction is the median over trials, "
             "paid after the fact; the others are fixed beforehand, as (epsilon, delta)-DP.",
             *notions(summary),
+            *precision.remarks(results),
         )
         headings = ("case", "epsilon", "found", "enough")
         return Report(f"{summary['study']}: names found", headings, tuple(rows), remarks)
@@ -190,6 +192,7 @@ def study(settings: Settings) -> Study:
         **{name: getattr(settings, name) for name in ("wanted", "error", "delta")},
     }
     cases: dict[str, Any] = {}
+    found = nrjax.Quantity(bins=nrjax.LogBins(0, 20, 7))
     for noise in ("laplace", "brownian"):
         mechanism = unknown_keys(counts.counts, noise=noise, **common)
         utility = KeysShown.within(settings.error, mechanism)
@@ -199,7 +202,7 @@ def study(settings: Settings) -> Study:
         cases[f"reduced-{noise}"] = nrjax.Case(
             trial=interaction,
             labels={**labels, "method": f"reduced {noise}"},
-            curves={"curve": nrjax.Curve(interaction, {"utility": nrjax.Quantity()}, along)},
+            curves={"curve": nrjax.Curve(interaction, {"utility": found}, along)},
         )
     for method, epsilon in itertools.product(METHODS, settings.epsilon):
         trial = KeyThreshold.fitted(
@@ -213,7 +216,7 @@ def study(settings: Settings) -> Study:
                 "one_epsilon": epsilon,
                 "relation": settings.relation,
             },
-            quantities={"found": nrjax.Quantity()},
+            quantities={"found": found},
         )
     name = "unknown_keys"
     return Study(name, cases, reporting=reporting, settings=settings, source=name)

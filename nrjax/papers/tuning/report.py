@@ -8,6 +8,7 @@ import numpy as np
 from nrjax.papers._claims import data_remarks, group_by
 from nrjax.papers.tuning.curves import curves, epsilon_at
 from nrjax.papers.tuning.settings import FIXED
+from nrjax.study import precision
 from nrjax.study.formats import humanise, json_safe, number
 from nrjax.study.report import Report
 from nrjax.study.results import Reporting, Results
@@ -54,9 +55,10 @@ class TuningReporting(Reporting):
             for name, curve in case["curves"].items():
                 cells = [_cell(curve, each) for each in curve["epsilon_at"]]
                 rows.append((f"{case['task']} {humanise(name)}", *cells, f"{runs:.1f}"))
+        remarks = (*_remarks(cases, gains), *precision.remarks(results))
         title = f"{summary['study']}: mean epsilon at equal mean test losses"
         headings = ("method", *(f"{100 * gain:g} % of the gain" for gain in gains), "runs")
-        return Report(title, headings, tuple(rows), tuple(_remarks(cases, gains)))
+        return Report(title, headings, tuple(rows), remarks)
 
 
 def _cell(curve: Mapping[str, Any], epsilon: float | None) -> str:
