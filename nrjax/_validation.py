@@ -45,12 +45,27 @@ def as_table(value: Any) -> Any:
         return np.asarray(value, object)
 
 
+def as_float_table(value: Any) -> Any:
+    """Return `as_table` of a value, with float64 in place of integers and of listed floats.
+
+    JAX wraps integers beyond int32 without an error.
+    """
+    if is_integer(value):
+        return float(value)
+    table, listed = as_table(value), isinstance(value, (list, tuple))
+    numbers = isinstance(table, np.ndarray) and table.dtype.kind in ("iuf" if listed else "iu")
+    return table.astype(np.float64) if numbers else table
+
+
 def as_floats(name: str, value: Any, fits: Callable[..., Any], expected: str) -> np.ndarray:
     """Return numbers, such as a list or a column of a table, as a float64 array that `fits`."""
     array = None
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        is_real = np.asarray(value).dtype.kind not in "SUMmc"  # text, dates, complex numbers
-        array = np.asarray(value, float) if is_real else None
+        table = np.asarray(value)
+        is_real = table.dtype.kind not in "SUMmc"  # text, dates, complex numbers
+        if table.dtype.kind == "O":
+            is_real = not any(isinstance(x, (str, bytes)) for x in table.ravel())
+        array = table.astype(float) if is_real else None
     check(array is not None and fits(array), name, value, expected)
     assert array is not None
     return array
@@ -70,7 +85,7 @@ def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray 
         dtype = None if array is None else array.dtype
     is_real = dtype is not None and (
         (jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize <= 8)
-        or jnp.issubdtype(dtype, jnp.integer)
+        or (jnp.issubdtype(dtype, jnp.integer) and dtype.kind != "m")  # no duration
     )
     check(is_real, name, value, expected)
     return array

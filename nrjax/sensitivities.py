@@ -58,7 +58,9 @@ class Sensitivity(float):
     def __new__(cls, value: float, norm: Norm, relation: str | None = None) -> Sensitivity:
         """Make a sensitivity from a number, its norm and its relation."""
         check_choice("norm", norm, ("l1", "l2"))
-        self = super().__new__(cls, check_number("sensitivity", value))
+        number = check_number("sensitivity", value)
+        check(number >= value, "sensitivity", value, "a number that a float holds")
+        self = super().__new__(cls, number)
         self.norm, self.relation = norm, relation
         if relation is not None:
             split_relation(relation)

@@ -193,6 +193,8 @@ ARGUMENTS = [
     (lambda: nrjax.questions.mean([0.5], (0.0, np.inf)), "bounds must be .*low < high"),
     (lambda: nrjax.Grid.linear(PURE, np.ones(2), 3.0, 5), "low and high must be single numbers"),
     (lambda: nrjax.Sensitivity(np.ones(2), "l1"), "sensitivity must be a single concrete number"),
+    (lambda: nrjax.Sensitivity(2**53 + 1, "l1"), "sensitivity must be a number that a float holds"),
+    (lambda: nrjax.PublicThreshold(np.timedelta64(1, "D")), "threshold must be a number"),
     (lambda: nrjax.Sensitivity(1.0, "l1", "replace").of_rows(10**400), "rows must be an integer"),
     (lambda: nrjax.choose(MEAN, 0.1, prior=(1.0, 0.1)), "prior must be epsilons"),
     (lambda: nrjax.choose(MEAN, 0.1, seed=True), "seed must be an integer"),

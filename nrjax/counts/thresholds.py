@@ -110,8 +110,9 @@ class KeyThreshold(Pytree):
         """
         changes = common_changes(keys_per_user, relation)
         check_choice("method", method, METHODS)
-        check_number("epsilon", epsilon)
-        check_number("delta", delta, lambda n: (n > 0) & (n <= 0.1), "above 0 and at most 0.1")
+        epsilon = check_number("epsilon", epsilon)  # a narrow one would round the scale
+        fits, expected = lambda n: (n > 0) & (n <= 0.1), "above 0 and at most 0.1"
+        delta = check_number("delta", delta, fits, expected)
         part = delta / 2 if method == "gaussian" else delta
         # Geometric noise has an end, which every change moves: changes share delta, not keys.
         chance = -math.expm1(

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import as_floats, as_table, check, check_numbers
+from nrjax._validation import as_float_table, as_floats, check, check_numbers
 from nrjax.guarantees._looks import certified_number
 from nrjax.guarantees._priors import Objective, checked_prior
 from nrjax.guarantees._rounding import SafeGuarantee
@@ -63,7 +63,7 @@ class RenyiMixture(SafeGuarantee):
 
     def __post_init__(self):
         for name in ("orders", "weights"):
-            object.__setattr__(self, name, as_table(getattr(self, name)))
+            object.__setattr__(self, name, as_float_table(getattr(self, name)))
         super().__post_init__()
         check_numbers("orders", self.orders, lambda n: n > 1, "above 1 and finite")
         check(np.ndim(self.orders) > 0, "orders", self.orders, "a vector")

@@ -72,7 +72,7 @@ def negative_binomial_cost(epsilon: float, shape: float) -> float:
         shape: shape of the distribution of K, >= 0: 0 for the logarithmic distribution, 1 for the
             geometric one.
     """
-    check_number("epsilon", epsilon)
+    epsilon = check_number("epsilon", epsilon)  # a narrow one would round the product down
     check_number("shape", shape, lambda n: (n >= 0) & (n < np.inf), "finite, and 0 or more")
     return (2 + shape) * epsilon * (1 + SLACK)
 
@@ -99,8 +99,9 @@ def repeated_divergence(
     """
     expected = "a vector of numbers above 1"
     order = as_floats("orders", orders, lambda n: n.ndim == 1 and n.size > 0 and n > 1, expected)
-    expected = "one number for each order"
-    divergence = as_floats("divergences", divergences, lambda n: n.shape == order.shape, expected)
+    expected = "one number for each order, at least 0"
+    fits = lambda n: n.shape == order.shape and n >= 0  # noqa: E731
+    divergence = as_floats("divergences", divergences, fits, expected)
     check_number("mean", mean, lambda n: (n >= 1) & (n < np.inf), "finite, and 1 or more")
     check_number("shape", shape, lambda n: n >= 0, "0 or more")
     growth = divergence + math.log(mean) / (order - 1)

@@ -86,7 +86,8 @@ class Selection(Pytree, abc.ABC):
     def __post_init__(self: Any):
         check(callable(self.base), "base", self.base, "a function base(key, epsilon, *data)")
         check_numbers("threshold", self.threshold, lambda n: ~np.isnan(n), "a number")
-        check(isinstance(self.data, tuple), "data", self.data, "a tuple of arguments of the base")
+        listed = isinstance(self.data, (tuple, list))
+        check(listed, "data", self.data, "a tuple of arguments of the base")
 
     @abc.abstractmethod
     def plan(self, key: Array) -> Plan:

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import as_table, check, check_choice, check_numbers, check_positive
+from nrjax._validation import as_float_table, check, check_choice, check_numbers, check_positive
 from nrjax.guarantees._rounding import round_up
 from nrjax.keys import abstract_key
 from nrjax.private_selection.costs import advantage, repetition
@@ -84,7 +84,7 @@ class PoissonSelection(Selection):
         check_choice("publish", self.publish, ("first", "best"))
         limits = {"epsilons": (1e-6, 1e3), "means": (1e-6, 1e4), "others": (1e-6, np.inf)}
         for name, (least, most) in limits.items():
-            value = as_table(getattr(self, name))
+            value = as_float_table(getattr(self, name))
             object.__setattr__(self, name, value)
             if value is None and name == "others":
                 continue
@@ -197,8 +197,9 @@ class RepeatedSelection(Selection):
     def __post_init__(self):
         super().__post_init__()
         check_choice("method", self.method, _MULTIPLES)
-        object.__setattr__(self, "epsilons", as_table(self.epsilons))
+        object.__setattr__(self, "epsilons", as_float_table(self.epsilons))
         check_positive("epsilons", self.epsilons)
+        check(np.ndim(self.epsilons) < 2, "epsilons", self.epsilons, "a number, or a vector")
         check_numbers("stop", self.stop, lambda n: (n >= 1e-6) & (n < 1), "from 1e-6 to below 1")
 
     def cost(self, stage: ArrayLike, epsilon: None = None) -> Array:

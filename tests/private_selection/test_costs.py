@@ -153,6 +153,15 @@ def test_runs_that_may_exceed_their_epsilon():
     assert 6e-3 <= float(chosen.total_delta) <= 6e-3 * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("make", [list, np.array, lambda numbers: np.int64(numbers[0])])
+def test_integers_beyond_int32_are_not_wrapped(make):
+    """JAX would take 2^32 + 1 as 1, which costs less."""
+    stages, large = np.arange(3), make([2**32 + 1] * 2)
+    trial = nrjax.PoissonSelection(base, [1.0, 2.0], means=2.0, others=large)
+    inside = jax.jit(lambda trial: trial.cost(stages))(trial)
+    np.testing.assert_allclose(inside, trial.cost(stages), rtol=1e-6)
+
+
 def test_traced_fields_out_of_range_have_no_cost():
     """A negative mean would pay for later stages."""
     cost = jax.jit(lambda *fields: nrjax.PoissonSelection(base, *fields).cost(2))
@@ -195,6 +204,8 @@ def test_fixed_costs_are_those_of_opendp_and_of_the_papers(method, shape):
         exact = expected * (2 + shape) / 2
         assert exact <= cost <= exact * (1 + 1e-6)
         assert negative_binomial_cost(epsilon, shape) == pytest.approx(exact)
+    narrow = np.linspace(0.1, 3, 100, dtype=np.float16)
+    assert all(negative_binomial_cost(x, shape) >= (2 + shape) * float(x) for x in narrow)
     stages = RepeatedSelection(base, np.array(list(OPENDP)), 0.1, method=method)
     total = np.cumsum(list(OPENDP)) * (2 + shape)
     np.testing.assert_allclose(stages.cost(np.arange(7)), total[np.arange(7) - 1], rtol=1e-5)
