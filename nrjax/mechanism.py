@@ -181,7 +181,7 @@ class Mechanism(Pytree):
         """
         if at_least is not None:
             check_numbers("at_least", at_least, lambda n: ~np.isnan(n), "a number")
-        check(isinstance(private, bool), "private", private, "True or False")
+        check(isinstance(private, (bool, np.bool_)), "private", private, "True or False")
         given = at_least is not None or rule is not None
         check(given, "at_least", None, "given, or else a rule", "For example at_least=-2.0.")
         expected = "None if at_least is given, which makes a rule"

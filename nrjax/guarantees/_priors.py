@@ -32,7 +32,7 @@ def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) 
         ValueError: no time lies between `least` and `most`, or `rest` is not between 0 and 1.
     """
     times = as_floats("times", times, lambda n: n.ndim == 1, "a vector of numbers")
-    check_number("least", least)
+    check_number("least", least, lambda n: n < np.inf, "finite")
     check_number("most", most, lambda n: n > 0, "positive")
     check_number("rest", rest, lambda n: (n >= 0) & (n < 1), "at least 0 and below 1")
     likely = (times >= least * (1 - 1e-6)) & (times <= most * (1 + 1e-6))

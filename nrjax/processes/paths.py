@@ -150,9 +150,9 @@ def _scan_blocks(noise_key, process, times, step, loop):
 def _check_times(times: Any) -> Array:
     """Return `times` as an array of floats, checked if they are concrete."""
     expected = "positive, finite and not rising, of shape (steps,), with at least one"
-    if isinstance(times, (list, tuple)):
-        traced = any(isinstance(time, Tracer) for time in times)
-        times = jnp.asarray(times) if traced else as_table(times)
+    listed = isinstance(times, (list, tuple))
+    traced = listed and any(isinstance(time, Tracer) for time in times)
+    times = jnp.asarray(times) if traced else as_table(times)
     as_numeric("times", times, expected)
     concrete, dtype = concrete_or_none(times), float_dtype(times)
     with np.errstate(over="ignore"):

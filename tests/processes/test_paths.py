@@ -96,6 +96,13 @@ def test_depends_on_the_trial_and_earlier_times_alone():
         np.testing.assert_array_equal(few, draw(LAPLACE)[first : first + 1, :steps])
 
 
+def test_times_may_be_a_list_or_a_table():
+    pandas, key = pytest.importorskip("pandas"), jax.random.key(0)
+    expected = noise_path(key, nrjax.Brownian(()), np.array([4.0, 2.0, 0.5]))
+    for times in ([4.0, 2.0, 0.5], pandas.Series([4.0, 2.0, 0.5])):
+        np.testing.assert_array_equal(noise_path(key, nrjax.Brownian(()), times), expected)
+
+
 def test_folding_sees_the_same_noise():
     def visit(largest, state):
         return jnp.maximum(largest, BROWNIAN.value(state)), None
