@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from nrjax._validation import as_floats, check_number
+from nrjax._validation import as_floats, check, check_number
 from nrjax.composition.conversions import SLACK
 
 _LOST = 16
@@ -100,8 +100,8 @@ def repeated_divergence(
     expected = "a vector of numbers above 1"
     order = as_floats("orders", orders, lambda n: n.ndim == 1 and n.size > 0 and n > 1, expected)
     expected = "one number for each order, at least 0"
-    fits = lambda n: n.shape == order.shape and n >= 0  # noqa: E731
-    divergence = as_floats("divergences", divergences, fits, expected)
+    divergence = as_floats("divergences", divergences, lambda n: n.shape == order.shape, expected)
+    check(divergence >= 0, "divergences", divergences, expected)
     check_number("mean", mean, lambda n: (n >= 1) & (n < np.inf), "finite, and 1 or more")
     check_number("shape", shape, lambda n: n >= 0, "0 or more")
     growth = divergence + math.log(mean) / (order - 1)

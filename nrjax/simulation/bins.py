@@ -52,12 +52,8 @@ class LogBins:
     @classmethod
     def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> LogBins:
         """Return bins that cover the values from `low` to `high`, where 0 < low < high."""
-        check(
-            check_number("low", low) < check_number("high", high),
-            "low and high",
-            (low, high),
-            "rising",
-        )
+        rising = check_number("low", low) < check_number("high", high)
+        check(rising, "low and high", (low, high), "rising")
         # frexp gives value = m 2^e with m in [1/2, 1).
         lowest, highest = int(np.frexp(low)[1]) - 1, int(np.frexp(high)[1])
         return cls(max(lowest, -126), min(highest, 127), digits, signed)

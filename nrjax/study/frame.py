@@ -210,7 +210,7 @@ class Frame(abc.ABC):
     def _prepare(self) -> None:
         """Compute the distributions of the standard report of many trials, in two threads.
 
-        It stops when the cache is half full, such that it does not compute a distribution twice.
+        It stops when the cache is half full, so that no distribution is computed twice.
         """
         for name, case in self.cases.items():
             fits = self.trials >= _MANY and self._cache.size() < _CACHED // 2

@@ -32,8 +32,11 @@ _LAUNCH_BYTES = 2**26
 _LAUNCH_TRIALS = 2**20
 """The largest number of trials per launch of a program on a CPU."""
 
-_ACCELERATED = 8
+_FACTOR_ON_ACCELERATORS = 8
 """How many times as much an accelerator runs per launch."""
+
+_PER_TRIAL = "a number, or an array of at least one number, per trial"
+"""The form that a quantity must have."""
 
 
 class PassSpec(NamedTuple):
@@ -119,8 +122,7 @@ def _numbers(name: str, value: Any) -> Array:
     array = None
     with contextlib.suppress(TypeError, ValueError):
         array = jnp.asarray(value)
-    expected = "a number, or an array of at least one number, per trial"
-    check(array is not None, f"quantity {name}", value, expected)
+    check(array is not None, f"quantity {name}", value, _PER_TRIAL)
     assert array is not None
     return array
 
@@ -152,8 +154,7 @@ def _pass_spec(
         check(name in result._fields, "quantities", name, f"one of {result._fields}")
     shapes = {name: made[name] if name in made else getattr(result, name) for name in names}
     for name, shape in shapes.items():
-        expected = "a number, or an array of at least one number, per trial"
-        check(getattr(shape, "size", 0), f"quantity {name}", shape, expected)
+        check(getattr(shape, "size", 0) > 0, f"quantity {name}", shape, _PER_TRIAL)
     kept = {name: quantities.get(name, Quantity()) for name in names}
     along = {
         name: Coordinate(dim, tuple(map(float, values)))
@@ -181,7 +182,7 @@ def _pass_spec(
         batching = case.batching or Batching()
         launch = batching.chunk
         if launch is None:
-            times = 1 if batching.on_cpu else _ACCELERATED
+            times = 1 if batching.on_cpu else _FACTOR_ON_ACCELERATORS
             fitting = times * _LAUNCH_BYTES // max(bytes_of(shapes), 1)
             launch = power_of_two(fitting, 1, times * _LAUNCH_TRIALS)
         largest = min(trials, launch, chunk or launch)

@@ -240,12 +240,11 @@ class Sample(Distribution):
         ordered = np.sort(numbers)
         last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)[: ordered.size])
         distinct = ordered[last].astype(np.float64)
-        up_to = last + 1
+        up_to = last + 1  # number of values up to each distinct one
         self._histogram = distinct, distinct, up_to
         first, end = distinct.searchsorted(-np.inf, "right"), distinct.searchsorted(np.inf)
-        any_finite = first < end
-        low, high = distinct[[first, end - 1]].tolist() if any_finite else (np.nan, np.nan)
-        self._ends = low, high
+        finite = distinct[first:end]
+        self._ends = (float(finite[0]), float(finite[-1])) if finite.size else (np.nan, np.nan)
         self._infinite = int(up_to[:first].sum()), self.trials - int(up_to[:end].max(initial=0))
 
 
