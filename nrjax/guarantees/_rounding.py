@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype, largest_divisor
 from nrjax._validation import (
+    as_float_table,
     as_numeric,
     check,
     check_positive,
@@ -38,7 +39,12 @@ class SafeGuarantee(Guarantee):
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            _check_parameter(field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            _check_parameter(field.name, value)
+            integers = concrete_or_none(value)
+            if integers is not None and integers.dtype.kind in "iu" and np.any(integers >= 2**31):
+                # As an argument of `jit` JAX would wrap them, to a smaller cost.
+                object.__setattr__(self, field.name, as_float_table(value))
         check_norm(self.sensitivity, str(self.noise))
 
     def _parameters(self, argument: ArrayLike) -> list[Array]:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -104,3 +105,14 @@ class Silent(PureGuarantee):
 def test_planted_faults_are_seen(check, kind):
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         check(GuaranteeCase(kind.__name__, kind, 1e-4))
+
+
+@pytest.mark.parametrize("make", [np.int64, lambda number: np.array([number])])
+def test_integers_beyond_int32_are_not_wrapped(make):
+    """JAX would take a sensitivity of 2^32 + 1 as 1, which costs less."""
+    for guarantee in (
+        PureGuarantee(make(2**32 + 1)),
+        LinearBoundary(make(2**32 + 1), 1e-6, 3.0, 3.0),
+    ):
+        inside = jax.jit(lambda guarantee: guarantee.epsilon(1e9))(guarantee)
+        np.testing.assert_allclose(inside, guarantee.epsilon(1e9), rtol=1e-6)
