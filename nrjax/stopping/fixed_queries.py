@@ -132,6 +132,10 @@ def _cast(leaf: Any, dtype: Any) -> Any:
     if integer := is_integer(leaf):
         expected = f"integers that {np.dtype(dtype)} holds exactly, or floats"
         check(holds(dtype, int(leaf)), "fields of the rule", leaf, expected)
+    if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu":  # JAX would wrap large integers
+        held = jax.dtypes.canonicalize_dtype(leaf.dtype)
+        exact = np.array_equal(leaf.astype(held), leaf)
+        check(exact, "fields of the rule", leaf, f"within {held}, or floats")
     return jnp.asarray(leaf, dtype) if is_float or integer else leaf
 
 

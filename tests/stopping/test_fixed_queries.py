@@ -100,6 +100,15 @@ def test_a_traced_epsilon_out_of_range_costs_no_less_than_nothing():
             assert (found.cost, found.status) == (np.inf, Status.INVALID_COST)
 
 
+def test_a_sensitivity_beyond_int32_is_not_wrapped():
+    """JAX would take 2^32 + 1 as 1, which draws less noise."""
+    if jax.config.jax_enable_x64:
+        pytest.skip("int64 holds it")
+    with pytest.raises(ValueError, match="fields of the rule must be within int32"):
+        first_yes(KEY, AboveThreshold(50.0, np.array(2**32 + 1), 1.0), np.zeros(3))
+    assert first_yes(KEY, AboveThreshold(50.0, np.array(2), 1.0), np.zeros(3)).step >= 0
+
+
 def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
     found = jax.jit(lambda values: first_yes(KEY, ReducedAboveThreshold(0.0, 1.0), values))(
         jnp.array([1e9, 1e9])
