@@ -165,7 +165,7 @@ class _Rows(NamedTuple):
     records: list[Array]
 
 
-class _Blocks(NamedTuple):
+class Blocks(NamedTuple):
     """The functions of a run.
 
     Attributes:
@@ -265,15 +265,20 @@ class _Blocks(NamedTuple):
         rows = jax.lax.fori_loop(0, turns, tile, rows._replace(living=jnp.int32(0)))
         return first + self.block, rows, shared, jax.tree.map(insert, table, ends)
 
-    def run(self, shared: list[Array]) -> dict[str, Any]:
-        """Run all trials, and return their results."""
-        size, rows = self.share.size, self.rows + self.lanes
+    def take_all(
+        self, shared: list[Array], fixed: list[Any], own: list[Any], code: Array
+    ) -> tuple[list[Array], Any]:
+        """Take the steps of all new trials.
+
+        Returns:
+            The `OWN` leaves of the records, and a table of their shared leaves by step.
+        """
+        rows = code.size
         number = jnp.arange(rows, dtype=jnp.int32)
         steps = self.share.member(number[0]).schedule.max_steps
         table = _empty(jax.eval_shape(self.take_shared, shared)[1][1], steps + self.block)
-        fixed, own, code = run_batches(partial(self.apart, self.begin), size, self.lanes, rows)
         records = jax.eval_shape(self.take, number[0], None, shared, *self.form)[1]
-        running = (number < size) & (code == 0)
+        running = (number < self.share.size) & (code == 0)
         ranks, living = _ranks(running)
         place = jnp.where(running, ranks - 1, rows)
         first = _Rows(
@@ -286,9 +291,16 @@ class _Blocks(NamedTuple):
         _, ended, _, table = jax.lax.while_loop(
             lambda carry: carry[1].living > 0, partial(self.take_block, fixed), carry
         )
+        return ended.records, table
+
+    def run(self, shared: list[Array]) -> dict[str, Any]:
+        """Run all trials, and return their results."""
+        size, rows = self.share.size, self.rows + self.lanes
+        begun = run_batches(partial(self.apart, self.begin), size, self.lanes, rows)
+        records, table = self.take_all(shared, *begun)
 
         def finish(number: Array) -> Any:
-            own = _get(ended.records, number.astype(jnp.int32))
+            own = _get(records, number.astype(jnp.int32))
             common = _get(table, jnp.maximum(own[-1] // _CODES, 0))
             record = self.record.join(common, [], own)
             return self.apart(partial(_finish, self.share), number.astype(jnp.int32), record)
@@ -297,10 +309,17 @@ class _Blocks(NamedTuple):
         return jax.tree.map(lambda leaf: leaf[: self.share.rows], results)
 
 
-def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
+def run(
+    trials: Trials,
+    key: Array,
+    first: Array,
+    count: Array,
+    options: Options,
+    kind: type[Blocks] = Blocks,
+) -> dict[str, Any]:
     """Run trials `first` to `first + count` on one device, and return their outcomes."""
     share = share_of(trials, key, first, count, options)
     layouts = _layouts(share)
     shared, *form = layouts[0].split(_start(share, jnp.int32(0))[0])
-    blocks = _Blocks(share, *layouts, form, options.inner_steps, share.lanes)
+    blocks = kind(share, *layouts, form, options.inner_steps, share.lanes)
     return share.split_by_point(blocks.run(shared))

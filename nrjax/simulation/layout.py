@@ -39,7 +39,7 @@ class Layout(NamedTuple):
         leaves = list(zip(self.kinds, jax.tree.leaves(state), strict=True))
         return tuple([leaf for kind, leaf in leaves if kind == wanted] for wanted in range(3))
 
-    def join(self, *leaves: list[Array]) -> Any:
+    def join(self, *leaves: list[Any]) -> Any:
         """Return the state, or the record, with the given leaves of each kind."""
         rest = list(map(iter, leaves))
         return jax.tree.unflatten(self.structure, [next(rest[kind]) for kind in self.kinds])
