@@ -10,8 +10,8 @@ is printed next to it for known devices (`hashes.STATED`). Kernels, and decision
 waits for, are counted per iteration in the compiled program, with the longer side of each branch.
 Times are medians without compilation.
 
-A Pallas kernel, in which a block of lanes draws and steps until its trials stop, would launch
-nothing per step. The last line says how far the scalar loop is from the limit that it would have.
+A line below says how far the scalar loop is from the limit. On a GPU it is compared with one Pallas
+kernel in place of the loop (`benchmarks.one_kernel`), which launches nothing per step.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nrjax
-from benchmarks import billion_trials, hashes, papers, roofline, stepping
+from benchmarks import billion_trials, hashes, one_kernel, papers, roofline, stepping
 from benchmarks.billion_trials import KEY
 from benchmarks.kernels import Compiled, Turn
 from nrjax.counts import release
@@ -304,3 +304,5 @@ def show(
                 reached = max(reached, result.hashes / limit)
     if reached:
         print(f"XLA's scalar loop is at {reached:.2g} of the limit.")
+        if platform == "gpu":
+            one_kernel.main(["--trials", "4096"] if quick else [])
