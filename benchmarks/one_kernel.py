@@ -194,9 +194,9 @@ def missing() -> str:
     device = jax.devices()[0]
     if device.platform != "gpu":
         return f"a {device.platform} interprets it"
-    capability = float(getattr(device, "compute_capability", 0))
-    if capability < 9:
-        return f"{device.device_kind} has compute capability {capability}, below 9"
+    major = str(getattr(device, "compute_capability", "")).partition(".")[0]
+    if not major.isdigit() or int(major) < 9:
+        return f"{device.device_kind} is no NVIDIA GPU of compute capability 9 or more"
     if jax.__version_info__ < (0, 11, 2):
         return f"JAX {jax.__version__} is older than 0.11.2"
     return ""
