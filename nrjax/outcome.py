@@ -34,6 +34,13 @@ class Status(enum.IntEnum):
         self._value_, self.sentence = value, sentence
         return self
 
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Return the member for an array of one integer, which is not hashable."""
+        number: Any = concrete_or_none(value)
+        found = number is not None and number.ndim == 0 and number.dtype.kind in "iu"
+        return cls._value2member_map_.get(int(number)) if found else None  # pyright: ignore[reportReturnType]
+
     def __str__(self) -> str:
         return self.name
 

@@ -278,6 +278,9 @@ def test_a_status_has_words():
     assert "status=3 STOPPED, 1 EXHAUSTED)" in repr(outcome(4)._replace(status=status))
     for strange in (jnp.int32(77), None, jax.ShapeDtypeStruct((), jnp.int32)):
         assert "status=" in repr(outcome()._replace(status=strange))
+    for wrong in (jnp.int32(77), "STOPPED", None):
+        with pytest.raises(ValueError, match="is not a valid Status"):
+            nrjax.Status(wrong)
     traced = []
     jax.jit(lambda outcome: traced.append(repr(outcome)))(outcome())
     assert "status=traced int32[]" in traced[0]
