@@ -44,7 +44,7 @@ FULLY = (
     *("simulation/", "guarantees/", "erm/test_bounds", "erm/test_ridge_bounds", "test_utilities"),
     *("composition/test_certificates", "composition/test_conformance", "composition/test_filters"),
     *("composition/test_numbers", "stopping/test_resolution", "processes/test_discrete_laplace"),
-    *("processes/test_laplace", "test_normals"),
+    *("processes/test_laplace", "processes/test_paths", "test_normals"),
     *("auditing/", "counts/test_first_passage", "test_dask"),
 )
 """Files and folders of tests of last bits and, in the last row, of runs that take long.

@@ -19,11 +19,12 @@ DIMENSION = 12
 @pytest.mark.parametrize("gradient", [False, True])
 def test_a_risk_does_not_copy_the_rows(gradient, monkeypatch):
     monkeypatch.setattr(output_utility, "_TILE_SIZE", 2**12)
+    dtype = jnp.result_type(float)
 
     def temporary(rows):
-        table = jax.ShapeDtypeStruct((rows, DIMENSION), float)
-        vector = jax.ShapeDtypeStruct((rows,), float)
-        theta = jax.ShapeDtypeStruct((8, DIMENSION), float)
+        table = jax.ShapeDtypeStruct((rows, DIMENSION), dtype)
+        vector = jax.ShapeDtypeStruct((rows,), dtype)
+        theta = jax.ShapeDtypeStruct((8, DIMENSION), dtype)
 
         def risk(theta, *data):
             return output_utility.mean_risk(logistic._signed_loss, (*data, 0.1), theta)
