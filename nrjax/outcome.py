@@ -37,9 +37,10 @@ class Status(enum.IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
         """Return the member for an array of one integer, which is not hashable."""
-        number: Any = concrete_or_none(value)
-        found = number is not None and number.ndim == 0 and number.dtype.kind in "iu"
-        return cls._value2member_map_.get(int(number)) if found else None  # pyright: ignore[reportReturnType]
+        number = concrete_or_none(value)
+        if number is None or number.ndim or number.dtype.kind not in "iu":
+            return None
+        return next((status for status in cls if status == number), None)
 
     def __str__(self) -> str:
         return self.name
