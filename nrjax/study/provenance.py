@@ -160,9 +160,12 @@ def _lowered(function: Any, trial: Any) -> bytes:
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[Any]:
     """Yield the equations of a program and of its subprograms."""
-    yield from jaxpr.eqns
-    for part in core.subjaxprs(jaxpr):
-        yield from _equations(part)
+    for equation in jaxpr.eqns:
+        yield equation
+        for leaf in jax.tree.leaves(equation.params):
+            part = leaf.jaxpr if isinstance(leaf, core.ClosedJaxpr) else leaf
+            if isinstance(part, core.Jaxpr):  # JAX 0.8 has no `core.subjaxprs`
+                yield from _equations(part)
 
 
 def changed(stored: Mapping[str, Any], current: Mapping[str, Any], owner: str = "") -> list[str]:
