@@ -57,6 +57,16 @@ def as_float_table(value: Any) -> Any:
     return table.astype(np.float64) if numbers else table
 
 
+def float_if_large(value: Any) -> Any:
+    """Return concrete integers as float64 if one is beyond int32, and other values unchanged.
+
+    JAX would wrap them in an argument of `jit` or `vmap`, for example to a smaller cost.
+    """
+    number = concrete_or_none(value)
+    large = number is not None and number.dtype.kind in "iu" and np.any(number >= 2**31)
+    return as_float_table(value) if large else value
+
+
 def as_floats(name: str, value: Any, fits: Callable[..., Any], expected: str) -> np.ndarray:
     """Return numbers, such as a list or a column of a table, as a float64 array that `fits`."""
     array = None

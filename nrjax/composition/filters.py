@@ -17,7 +17,13 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import check, check_numbers, check_positive, concrete_or_none
+from nrjax._validation import (
+    check,
+    check_numbers,
+    check_positive,
+    concrete_or_none,
+    float_if_large,
+)
 from nrjax.composition import _costs as costs
 from nrjax.composition import conversions, requests
 from nrjax.composition._ledger import Ledger
@@ -70,6 +76,7 @@ class BudgetFilter(Ledger):
         dtype = jnp.result_type(float)
         object.__setattr__(self, "budget", costs.cast_down(self._budget(), dtype))
         object.__setattr__(self, "precision", str(dtype))
+        object.__setattr__(self, "epsilon", float_if_large(self.epsilon))
 
     def _dtype(self) -> Any:
         dtype = jnp.result_type(self.budget, float)

@@ -16,7 +16,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import largest_divisor
-from nrjax._validation import check, check_choice, check_numbers
+from nrjax._validation import check, check_choice, check_numbers, float_if_large
 from nrjax.guarantees.notions import notion_of
 from nrjax.pytrees import Pytree, static
 from nrjax.sensitivities import check_norm, relation_of, shared_relation, split_relation
@@ -52,7 +52,8 @@ class _Request(Pytree):
             number = check_numbers(name, value, *_RANGES[field])
             if number is not None and number.ndim == 0 and number.dtype.kind in "iu":
                 check(number <= 2**53, name, value, "at most 2^53, as an integer")
-                object.__setattr__(self, field, float(number))  # int32 might overflow
+                value = float(number)  # int32 might overflow
+            object.__setattr__(self, field, float_if_large(value))
         if self.relation is not None:
             split_relation(self.relation)
         if hasattr(self, "noise"):

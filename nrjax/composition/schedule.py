@@ -12,7 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import largest_divisor
-from nrjax._validation import check, check_positive
+from nrjax._validation import check, check_positive, float_if_large
 from nrjax.composition._ledger import Ledger, leq_with_tolerance
 from nrjax.composition._state import check_owner, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
@@ -94,6 +94,7 @@ class FilteredSchedule(Schedule):
         check_owner(self.filter, self.state)
         if self.sensitivity is not None:
             check_positive("sensitivity", self.sensitivity)
+            object.__setattr__(self, "sensitivity", float_if_large(self.sensitivity))
         if self.kind is not ExPost:
             check_norm(self.sensitivity, self.kind.noise)
             expected = f"given for {self.kind.__name__}"

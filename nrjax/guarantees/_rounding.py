@@ -15,12 +15,12 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype, largest_divisor
 from nrjax._validation import (
-    as_float_table,
     as_numeric,
     check,
     check_positive,
     check_probability,
     concrete_or_none,
+    float_if_large,
 )
 from nrjax.sensitivities import Sensitivity, check_norm
 from nrjax.types import Guarantee
@@ -41,10 +41,7 @@ class SafeGuarantee(Guarantee):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             _check_parameter(field.name, value)
-            integers = concrete_or_none(value)
-            if integers is not None and integers.dtype.kind in "iu" and np.any(integers >= 2**31):
-                # As an argument of `jit` JAX would wrap them, to a smaller cost.
-                object.__setattr__(self, field.name, as_float_table(value))
+            object.__setattr__(self, field.name, float_if_large(value))
         check_norm(self.sensitivity, str(self.noise))
 
     def _parameters(self, argument: ArrayLike) -> list[Array]:

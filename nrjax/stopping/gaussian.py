@@ -139,9 +139,10 @@ class GaussianThreshold(ThresholdRule):
         dtype = float_dtype(epsilon, self.threshold_deviation)
         table, eps = jnp.asarray(self.cost_table, dtype), float(jnp.finfo(dtype).eps)
         row = jnp.where(jnp.asarray(stopped), 0, 1)
-        cost = table[row, jnp.clip(jnp.asarray(answers), 0, self.steps)]
+        answers = jnp.asarray(answers, jnp.float32)  # JAX would wrap a large integer
+        cost = table[row, jnp.clip(answers, 0, self.steps).astype(jnp.int32)]
         cost = jnp.where(cost > 0, cost * (1 + _CAST + _MARGIN * eps) + _MARGIN * eps, 0)
-        cost = jnp.where(jnp.asarray(answers) > self.steps, jnp.inf, cost)
+        cost = jnp.where(answers > self.steps, jnp.inf, cost)
         return cost.astype(dtype) + jnp.zeros(jnp.shape(epsilon), dtype)
 
     def check_resolved(self, dtype: Any, levels: int = 1) -> None:

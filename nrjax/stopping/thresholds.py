@@ -19,7 +19,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import exact_float, float_dtype, two_sum
-from nrjax._validation import as_numeric, as_table, check, check_positive, concrete_or_none
+from nrjax._validation import (
+    as_numeric,
+    as_table,
+    check,
+    check_positive,
+    concrete_or_none,
+    float_if_large,
+)
 from nrjax.types import StoppingRule
 
 FALL_TOLERANCE = 32
@@ -91,7 +98,9 @@ class ThresholdRule(StoppingRule):
             check(~np.isnan(number), "threshold", value, f"{expected}, not NaN")
         for field in dataclasses.fields(self):
             if field.name != "threshold" and not field.metadata.get("static", False):
-                check_positive(field.name, getattr(self, field.name))
+                value = getattr(self, field.name)
+                check_positive(field.name, value)
+                object.__setattr__(self, field.name, float_if_large(value))
 
     def init(self, key: Array, epsilon: ArrayLike) -> Any:
         """Return the initial state: the number of the next step, int32."""

@@ -36,6 +36,33 @@ def test_fields_are_rounded_down(dtype):
     assert int(c.ExPostFilter(2**53 + 3).budget) <= 2**53 + 3
 
 
+@pytest.mark.parametrize(
+    ("filter", "kind"),
+    [
+        (c.ExPostFilter(1.0), c.Pure),
+        (c.GaussianFilter(1.0, 1e-6), c.GDP),
+        (c.ExPostFilter(1.0), lambda size: c.LaplaceReduction(size, np.full(2, 4.0))),
+        (c.GaussianFilter(1.0, 1e-6), lambda size: c.BrownianReduction(size, np.full(2, 4.0))),
+    ],
+)
+def test_integers_beyond_int32_are_not_wrapped(filter, kind):
+    """JAX would take 2^32 + 1 as 1, which costs less."""
+    cost = jax.vmap(lambda request: jnp.ravel(jnp.asarray(filter.cost(request)))[0])
+    large = np.array([3, 2**32 + 1])
+    np.testing.assert_allclose(cost(kind(large)), cost(kind(large.astype(float))), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [np.int64, np.array])
+def test_fields_beyond_int32_are_not_wrapped(make):
+    filter, size = c.GaussianFilter(1.0, 1e-6), make(2**32 + 1)
+    grid, kind = nrjax.Grid([1e24]), c.BrownianReduction
+    paid = c.FilteredSchedule(grid, filter, filter.init(), kind, size)
+    cost = jax.jit(lambda paid: paid.filter.cost(paid.request(1e24)))(paid)
+    np.testing.assert_allclose(cost, filter.cost(kind(float(2**32 + 1), 1e24)), rtol=1e-6)
+    both = c.SideBySideFilter(c.UnifiedFilter(1.0, 1e-6), c.ExPostFilter(size))
+    assert float(jax.jit(lambda both: both.epsilon * 1.0)(both)) >= 2**32
+
+
 def test_filters_and_states_of_another_dtype(dtype):
     """Refused where a cast would raise a budget, or lower what was spent."""
     narrow = jnp.float32 if dtype == jnp.float64 else jnp.float16

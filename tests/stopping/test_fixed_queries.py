@@ -1,6 +1,7 @@
 """`first_yes`: rules on fixed query values, compared with the engine."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,10 @@ from nrjax.stopping import (
     ReducedAboveThreshold,
     first_yes,
 )
+from nrjax.stopping.thresholds import noise_scale
 from tests.marks import long_except
 from tests.problems import scalar
+from tests.test_custom_parts import Counting
 
 KEY = jax.random.key(5)
 
@@ -102,11 +105,17 @@ def test_a_traced_epsilon_out_of_range_costs_no_less_than_nothing():
 
 def test_a_sensitivity_beyond_int32_is_not_wrapped():
     """JAX would take 2^32 + 1 as 1, which draws less noise."""
-    if jax.config.jax_enable_x64:
-        pytest.skip("int64 holds it")
-    with pytest.raises(ValueError, match="fields of the rule must be within int32"):
-        first_yes(KEY, AboveThreshold(50.0, np.array(2**32 + 1), 1.0), np.zeros(3))
-    assert first_yes(KEY, AboveThreshold(50.0, np.array(2), 1.0), np.zeros(3)).step >= 0
+    scale = jax.jit(lambda rule: noise_scale(rule.sensitivity, 0.5, jnp.result_type(float)))
+    first = jax.jit(lambda rule: first_yes(KEY, rule, jnp.zeros(3), jnp.full(3, 0.5)))
+    rules = partial(AboveThreshold, epsilon=0.5), partial(LaplaceTests, epsilon=0.5)
+    for kind in (*rules, ReducedAboveThreshold):
+        for size in (np.int64(2**32 + 1), np.array(2**32 + 1), np.array([2**32 + 1])):
+            expected = scale(kind(0.0, float(size.max())))
+            np.testing.assert_allclose(scale(kind(0.0, size)), expected, rtol=1e-6)
+        assert first(kind(3e9, np.array(2**32 + 1))) == first(kind(3e9, float(2**32 + 1)))
+    if not jax.config.jax_enable_x64:
+        with pytest.raises(ValueError, match="fields of the rule must be within int32"):
+            first_yes(KEY, Counting(np.array(2**32 + 1)), [1.0])
 
 
 def test_a_rule_that_needs_epsilons_fails_at_the_first_without():

@@ -159,6 +159,7 @@ def test_what_answers_cost():
             paid, stated = inside(rule, stopped, answers), stated_cost(rule, stopped, answers)
             assert stated <= paid <= stated * (1 + 1e-4) + 1e-4
     assert inside(rule, True, 4) == np.inf
+    assert rule.cost(1.0, True, np.int64(2**32 + 1)) == np.inf  # which JAX would take as 1
     assert inside(rule, True, 0) == 0
     never = first_yes(jax.random.key(0), rule, [-9.0, -9.0, -9.0])
     assert never.status in (Status.EXHAUSTED, Status.STOPPED)
