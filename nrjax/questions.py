@@ -118,7 +118,8 @@ def count(x: ArrayLike, *, delta: float = DELTA, relation: str = "replace") -> Q
     ok = x.ndim == 1 and x.size > 0 and np.isin(x, (0, 1)).all()
     check(ok, "x", x, "a vector of booleans, or of 0 and 1")
     is_public = split_relation(relation)[0] == "replace"
-    name, number = f"count of {x.size:,} rows" if is_public else "count", np.asarray(int(x.sum()))
+    name = f"count of {x.size:,} rows" if is_public else "count"
+    number = np.asarray(np.count_nonzero(x))  # a sum of narrow floats would be rounded
     return _counts(name, number, delta, relation, single=True)
 
 
@@ -171,7 +172,9 @@ def counts(
     """
     groups = np.asarray(as_table(groups))
     check(groups.ndim == 1 and groups.size > 0, "groups", groups, "a vector, at least one row")
-    check_number("within", within, lambda n: (n >= 1) & (n < np.inf), "at least 1, and finite")
+    within = check_number(
+        "within", within, lambda n: (n >= 1) & (n < np.inf), "at least 1, and finite"
+    )
     sizes = np.unique(groups, return_counts=True)[1]
     question = _counts(f"counts of {sizes.size:,} groups", sizes, delta, relation)
     return dataclasses.replace(

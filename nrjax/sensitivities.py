@@ -7,6 +7,8 @@ import re
 from fractions import Fraction
 from typing import Any, Literal
 
+import numpy as np
+
 from nrjax._validation import check, check_choice, check_integer, check_number
 
 Norm = Literal["l1", "l2"]
@@ -58,8 +60,8 @@ class Sensitivity(float):
     def __new__(cls, value: float, norm: Norm, relation: str | None = None) -> Sensitivity:
         """Make a sensitivity from a number, its norm and its relation."""
         check_choice("norm", norm, ("l1", "l2"))
-        number = check_number("sensitivity", value)
-        check(number >= value, "sensitivity", value, "a number that a float holds")
+        number, exact = check_number("sensitivity", value), np.asarray(value).item()
+        check(number >= exact, "sensitivity", value, "a number that a float holds")
         self = super().__new__(cls, number)
         self.norm, self.relation = norm, relation
         if relation is not None:

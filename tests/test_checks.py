@@ -1,4 +1,4 @@
-"""Bad arguments are refused with a message that names them, one row per mistake."""
+"""Bad arguments are refused with a message that names them, and narrow numbers are widened."""
 
 import dataclasses
 from functools import partial
@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax import private_selection as selected
+from nrjax.composition import conversions
+from nrjax.erm import LogisticProblem, RidgeProblem, sensitivity
+from nrjax.erm._stated_bounds import StatedBounds
 from nrjax.stopping import first_yes
 from tests.problems import Distance, interaction, scalar
 from tests.test_custom_parts import GUARANTEE, LARGEST, Costs, Counting, Part, run
@@ -193,7 +196,10 @@ ARGUMENTS = [
     (lambda: nrjax.questions.mean([0.5], (0.0, np.inf)), "bounds must be .*low < high"),
     (lambda: nrjax.Grid.linear(PURE, np.ones(2), 3.0, 5), "low and high must be single numbers"),
     (lambda: nrjax.Sensitivity(np.ones(2), "l1"), "sensitivity must be a single concrete number"),
-    (lambda: nrjax.Sensitivity(2**53 + 1, "l1"), "sensitivity must be a number that a float holds"),
+    *[
+        (partial(nrjax.Sensitivity, kind(2**53 + 1), "l1"), "sensitivity must be .* a float holds")
+        for kind in (int, np.int64, np.uint64, np.array)
+    ],
     (lambda: nrjax.PublicThreshold(np.timedelta64(1, "D")), "threshold must be a number"),
     (lambda: nrjax.Sensitivity(1.0, "l1", "replace").of_rows(10**400), "rows must be an integer"),
     (lambda: nrjax.choose(MEAN, 0.1, prior=(1.0, 0.1)), "prior must be epsilons"),
@@ -209,6 +215,48 @@ ARGUMENTS = [
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def keys(**changes):
+    options = {"keys_per_user": 3, "delta": 1e-3, "levels": (0.1, 1.0, 9), "relation": "replace"}
+    return nrjax.counts.unknown_keys([9.0, 1.0], **options | changes)
+
+
+def threshold(number):
+    options = {"epsilon": 1.0, "delta": 1e-6, "relation": "replace", "keys_per_user": number}
+    return nrjax.counts.KeyThreshold.fitted([9.0], "laplace", **options).scale
+
+
+ORDERS = np.arange(2.0, 9.0)
+NARROW = [
+    (255, lambda n: selected.negative_binomial_cost(0.5, n)),
+    (1e-3, lambda n: selected.negative_binomial_cost(0.5, n)),
+    (255, lambda n: selected.repeated_divergence(ORDERS, ORDERS, 9.0, n)),
+    (3, lambda n: conversions.of_group(0.1, 1e-6, n)),
+    (200, lambda n: nrjax.counts.ExponentialMechanism(n, monotone=False).request.epsilon),
+    (0.3, lambda n: nrjax.counts.ExponentialMechanism(n).scores(KEY, [2049.0, 1.0])),
+    (200, lambda n: keys(keys_per_user=n).guarantee.sensitivity),
+    (100, lambda n: keys(levels=(0.1, 1.0, n), keys_per_user=type(n)(3)).process.quantile),
+    (1e-6, lambda n: keys(delta=n).process.quantile),
+    (200, threshold),
+    (0.1, lambda n: nrjax.AboveThreshold(0.0, 1.0, epsilon=0.1).cost(n)),
+    (0.3, lambda n: sensitivity.output_l2(10**6, n, n, n)),
+    (0.3, lambda n: sensitivity.ridge_output_l2(10**6, n, "tight", n)),
+    (255, lambda n: sensitivity.removed_output_l2(n, 0.05)),
+    (0.3, lambda n: sensitivity.evaluated(sensitivity.squared_loss(99, n), n)),
+    (0.3, lambda n: sensitivity.excess_risk(n, n, n)),
+    (0.05, lambda n: StatedBounds(n, type(n)(1.0), 1.0).ball),
+    (7.1, lambda n: nrjax.questions.counts(["a", "b", "a"], n).sensitivity),
+    (1.0, lambda n: nrjax.questions.count([n] * 2049).mechanisms["laplace"].value),
+]
+
+
+@pytest.mark.parametrize(("number", "call"), NARROW)
+def test_numbers_of_few_bits_are_computed_with_in_full(number, call):
+    """NumPy would wrap `2 * np.uint8(200)` to 144, and round `2 + np.float16(1e-3)` down."""
+    narrow = (np.uint8 if isinstance(number, int) else np.float16)(number)
+    wide = int(narrow) if isinstance(number, int) else np.float32(narrow)
+    np.testing.assert_allclose(call(narrow), call(wide), rtol=1e-6)
 
 
 def test_a_filter_pays_for_the_sensitivity_of_the_value():

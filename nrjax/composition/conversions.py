@@ -160,7 +160,7 @@ def of_group(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
     whose sensitivity covers the group (`nrjax.Sensitivity.of_rows`) costs less at equal noise.
     """
     epsilon, delta = number("epsilon", epsilon, POSITIVE), number("delta", delta, FRACTION)
-    check_integer("rows", rows, 1)
+    rows = check_integer("rows", rows, 1)
     if rows == 1:
         return epsilon, delta
     total = _up(rows * epsilon, epsilon)

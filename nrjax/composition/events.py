@@ -191,11 +191,12 @@ def from_dp_event(event: Any, neighbours: Any, *, change: int | None = None) -> 
                 inf > a > 0
             ):
                 time = _over(1, float(a))
-                return requests.DiscreteLaplaceReduction(change * size, time, **relation)
+                return requests.DiscreteLaplaceReduction(change * float(size), time, **relation)
             case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k) if (
                 replaced and 0 < p <= 1 and k > 1
             ):
-                return requests.Pure(math.log1p(k * (1 - p) / p) * (1 + SLACK), **relation)
+                odds = float(k) * (1 - float(p)) / float(p)
+                return requests.Pure(math.log1p(odds) * (1 + SLACK), **relation)
             case dp.ZCDpEvent(rho=rho, xi=0):
                 return requests.ZCDP(float(rho), **relation)
         expected = f"private noise or zCDP, without sampling, for {neighbours.name}"

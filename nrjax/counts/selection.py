@@ -9,8 +9,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_positive
+from nrjax._validation import as_table, check, check_positive
 from nrjax.composition.requests import BoundedRange
+from nrjax.counts.groups import check_exact
 from nrjax.pytrees import Pytree, static
 
 
@@ -50,7 +51,7 @@ class ExponentialMechanism(Pytree):
         """
         if self.monotone:
             return BoundedRange(self.epsilon, relation="add-remove")
-        return BoundedRange(2 * self.epsilon)
+        return BoundedRange(2.0 * self.epsilon)  # a small integer could wrap
 
     def scores(self, key: Array, counts: ArrayLike) -> Array:
         """Return `epsilon (count - largest)` plus standard Gumbel noise, shape (items,).
@@ -58,7 +59,8 @@ class ExponentialMechanism(Pytree):
         Only differences between scores matter. Subtracting the largest count keeps the scores of
         likely winners small, so rounding does not lose their noise.
         """
-        dtype = float_dtype(self.epsilon)
+        dtype = jnp.promote_types(float_dtype(self.epsilon), jnp.float32)
+        check_exact("counts", as_table(counts))  # rounding would move neighbours apart
         counts = jnp.asarray(counts, dtype)
         below = counts - jnp.max(counts)
         # The default Gumbel draws in float32 are at most 16, too low for the winner of many items.

@@ -64,7 +64,7 @@ def common_changes(keys_per_user: int, relation: str) -> int:
         keys_per_user: largest number of keys that a user holds.
         relation: "add-remove" (one user is added or removed) or "replace".
     """
-    check_integer("keys_per_user", keys_per_user, 1)
+    keys_per_user = check_integer("keys_per_user", keys_per_user, 1)
     check_choice("relation", relation, ("add-remove", "replace"))
     return keys_per_user if relation == "add-remove" else 2 * keys_per_user
 
@@ -310,10 +310,11 @@ def unknown_keys(
     """
     counts = as_floats("counts", counts, lambda n: n.ndim == 1, "a vector of whole numbers")
     check_held(counts)
-    changes = common_changes(keys_per_user, relation)
-    check_number("delta", delta, lambda n: (n > 0) & (n <= 0.5), "above 0 and at most 1/2")
+    changes, keys_per_user = common_changes(keys_per_user, relation), int(keys_per_user)
+    delta = check_number("delta", delta, lambda n: (n > 0) & (n <= 0.5), "above 0 and at most 1/2")
     check_choice("noise", noise, _KINDS)
     low, high, number = levels
+    number = check_integer("count of the levels", number, 1)
     part = delta * (1 - 32 * float(np.finfo(np.float32).eps))
     if noise == "brownian":
         part /= 2

@@ -58,6 +58,8 @@ class StatedBounds:
             else:
                 ok, expected = ok and array > 0, "positive and finite"
             check(ok, name, value, expected)
+            # Narrow numbers would round the ball and the losses down.
+            object.__setattr__(self, name, tuple(array.tolist()) if is_pair else float(array))
         if self.lowest_loss is not None and self.loss_at_zero is not None:
             low, high = self.loss_at_zero
             ok = self.lowest_loss <= low and self.lowest_loss < high

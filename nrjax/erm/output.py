@@ -85,10 +85,10 @@ class OutputPerturbation(Problem):
             hint = "The number of rows is private under add-remove."
             known = least_rows is not None
             check(known, "least_rows", None, "given, a public lower bound of the rows", hint)
-            check_integer("least_rows", least_rows, 1, self.rows)
+            least_rows = check_integer("least_rows", least_rows, 1, self.rows)
             bounds: Any = least_rows, self.regularisation, self.lipschitz, self.tolerance
             number = sensitivity.removed_output_l2(*bounds, logistic=self._logistic)
-            rows = least_rows + 1  # pyright: ignore[reportOptionalOperand]
+            rows = least_rows + 1
         else:
             check(least_rows is None, "least_rows", least_rows, "None for replacement")
         number *= math.sqrt(self.dimension) if norm == "l1" else 1.0
@@ -220,7 +220,7 @@ class OutputProblem(OutputPerturbation):
         spot_check(loss, x, y, stated, np.full(width, stated.ball / np.sqrt(width)))
         table, weights = merge(np.column_stack([x, y]))
         data = table[:, :-1], table[:, -1], weights, float(regularisation)
-        tolerance = tolerance * lipschitz
+        tolerance = float(tolerance) * float(lipschitz)
         minimum = minimise(loss, data, width, tolerance)
         if minimum.argument.any():
             # Checked before the radius, which is wrong if the Lipschitz constant is wrong.

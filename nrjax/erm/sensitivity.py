@@ -79,7 +79,7 @@ def output_l2(
     L, or `lipschitz`, is the Lipschitz constant (l2) in theta of the loss of one row, on a convex
     set that contains the optima. L is 1 for the logistic loss.
     """
-    return 2.0 * (lipschitz / rows + tolerance) / regularisation
+    return 2.0 * (float(lipschitz) / rows + float(tolerance)) / float(regularisation)
 
 
 def removed_output_l2(
@@ -98,8 +98,8 @@ def removed_output_l2(
     `2 L/(m lambda)`, and for the logistic loss `1.0518/(m lambda)`, since a row's gradient g is
     large only if the optimum theta is.
     """
-    changed = 1.0518 if logistic else 2.0 * lipschitz
-    return (changed / (least_rows + 1) + 2 * tolerance) / regularisation
+    changed = 1.0518 if logistic else 2.0 * float(lipschitz)
+    return (changed / (int(least_rows) + 1) + 2 * float(tolerance)) / float(regularisation)
 
 
 def output_l1(
@@ -130,10 +130,11 @@ def ridge_output_l2(
     """
     check_version("constants", constants)
     reach = ridge_radius(regularisation, ball) + 1
+    regularisation = np.asarray(regularisation, np.float64)[()]
     bound = reach / np.sqrt(rows * regularisation)
     if constants == "tight":
         bound = np.minimum(bound, 2 * reach / (rows * regularisation))
-    return bound + 2 * tolerance / regularisation
+    return bound + 2 * float(tolerance) / regularisation
 
 
 def bounded_loss(rows: int, spread: float) -> float:
@@ -141,7 +142,7 @@ def bounded_loss(rows: int, spread: float) -> float:
 
     The spread s is the largest difference between the losses of two rows at one hypothesis.
     """
-    return spread / rows
+    return float(spread) / rows
 
 
 def logistic_loss(rows: int, radius: float) -> float:
@@ -158,7 +159,7 @@ def squared_loss(rows: int, radius: float) -> float:
 
     Labels y are in [-1, 1], and M is the radius of the ball.
     """
-    return bounded_loss(rows, 0.5 * (radius + 1.0) ** 2)
+    return bounded_loss(rows, 0.5 * (float(radius) + 1.0) ** 2)
 
 
 def evaluated(sensitivity: float, risk: float) -> float:
@@ -170,7 +171,8 @@ def evaluated(sensitivity: float, risk: float) -> float:
         sensitivity: sensitivity of the exact risk.
         risk: public bound on the risks to allow for, such as the target or the risk of theta = 0.
     """
-    return sensitivity + 2 * _ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps) * risk
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    return float(sensitivity) + 2 * _ROUNDING * eps * float(risk)
 
 
 def excess_risk(sensitivity: Any, regularisation: Any = 1.0, tolerance: Any = 0.0) -> Any:
@@ -181,4 +183,6 @@ def excess_risk(sensitivity: Any, regularisation: Any = 1.0, tolerance: Any = 0.
     changes by at most as much as the risk, possibly in the opposite direction (Ligett 2017). The
     second term bounds how far above the minimum a solver may stop on one of the two data sets.
     """
-    return 2.0 * sensitivity + tolerance * tolerance / (2 * regularisation)
+    numbers = sensitivity, regularisation, tolerance
+    change, weight, slack = (float(n) if isinstance(n, np.generic) else n for n in numbers)
+    return 2.0 * change + slack * slack / (2 * weight)

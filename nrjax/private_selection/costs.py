@@ -73,7 +73,7 @@ def negative_binomial_cost(epsilon: float, shape: float) -> float:
             geometric one.
     """
     epsilon = check_number("epsilon", epsilon)  # a narrow one would round the product down
-    check_number("shape", shape, lambda n: (n >= 0) & (n < np.inf), "finite, and 0 or more")
+    shape = check_number("shape", shape, lambda n: (n >= 0) & (n < np.inf), "finite, and 0 or more")
     return (2 + shape) * epsilon * (1 + SLACK)
 
 
@@ -102,8 +102,8 @@ def repeated_divergence(
     expected = "one number for each order, at least 0"
     divergence = as_floats("divergences", divergences, lambda n: n.shape == order.shape, expected)
     check(divergence >= 0, "divergences", divergences, expected)
-    check_number("mean", mean, lambda n: (n >= 1) & (n < np.inf), "finite, and 1 or more")
-    check_number("shape", shape, lambda n: n >= 0, "0 or more")
+    mean = check_number("mean", mean, lambda n: (n >= 1) & (n < np.inf), "finite, and 1 or more")
+    shape = check_number("shape", shape, lambda n: n >= 0, "0 or more")
     growth = divergence + math.log(mean) / (order - 1)
     if math.isinf(shape):
         level = np.log1p(1 / (order - 1))

@@ -147,7 +147,7 @@ class AboveThreshold(NoisyThreshold):
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """Return `self.epsilon` if `stopped`, or else the fraction `share` of it."""
         del answers
-        dtype = float_dtype(epsilon, self.epsilon)
+        dtype = jnp.promote_types(float_dtype(epsilon, self.epsilon), jnp.float32)
         cost = jnp.asarray(self.epsilon, dtype)
         return jnp.where(stopped, cost, cost * self.share) + jnp.zeros(jnp.shape(epsilon), dtype)
 

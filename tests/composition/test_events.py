@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import mpmath as mp
+import numpy as np
 import pytest
 
 import nrjax
@@ -121,6 +122,15 @@ def test_a_replaced_row_changes_a_sum_by_twice_its_norm():
     assert c.from_dp_event(event, ADD).sensitivity == 1
     event = dp.dp_event.DiscreteLaplaceDpEvent(1 / 3, 2)
     assert c.from_dp_event(event, REPLACE).sensitivity == 4
+
+
+def test_narrow_numbers_of_events_are_computed_with_in_full():
+    """NumPy would wrap `2 * np.uint8(200)` to 144, and round the odds in float16."""
+    request = c.from_dp_event(dp.dp_event.DiscreteLaplaceDpEvent(0.5, np.uint8(200)), REPLACE)
+    assert request.sensitivity == 400
+    chances = np.float16(0.37), float(np.float16(0.37))
+    costs = [c.from_dp_event(dp.RandomizedResponseDpEvent(p, 3), REPLACE).epsilon for p in chances]
+    assert costs[0] == costs[1]
 
 
 @pytest.mark.parametrize(
