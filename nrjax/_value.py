@@ -51,6 +51,7 @@ class Value(NamedTuple):
 
 def check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
     """Check that a value or shift is finite and has the process's shape, and return it."""
+    check(0 not in shape, f"shape of {name}", shape, "that of at least one number")
     value = as_table(value)
     number = as_numeric(name, value, "numbers, in an array of the process's shape")
     expected = f"{shape}, the process's shape"

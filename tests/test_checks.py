@@ -31,6 +31,7 @@ LAPLACE = nrjax.laplace(3.0, 1.0)
 LINEAR = partial(nrjax.brownian, 3.0, 1.0, 1e-6, boundary="linear")
 MEAN = nrjax.questions.mean([0.5, 1.0], (0.0, 1.0))
 PRIOR = [4.0, 2.0, 1.0], [1.0, 1.0, 1.0]
+ERROR = nrjax.counts.RelativeError(0.1)
 RAGGED = [[1.0], [2.0, 3.0]]
 
 
@@ -176,6 +177,21 @@ def test_parts_that_do_not_fit(changes, message):
 
 ARGUMENTS = [
     (lambda: first_yes(KEY, Counting(LARGEST + 1), [1.0]), "fields of the rule must be int"),
+    (lambda: nrjax.counts.release_count(KEY, RAGGED, ERROR, 1e-6, 0.1), "count must be a scalar"),
+    (lambda: nrjax.counts.release_count(KEY, 3, ERROR, RAGGED, 0.1), "smallest must be a scalar"),
+    *[
+        (partial(nrjax.counts.KeyThreshold, np.ones(3), 1.0, 9.0, bad), "least must be a number")
+        for bad in ("a", None, np.nan, [1.0])
+    ],
+    *[
+        (partial(nrjax.counts.ShareOutside, np.ones(3), bad), r"slack must be numbers of sh.*3,")
+        for bad in ("a", None, np.nan, -1.0, [1.0] * 3, np.ones(2))
+    ],
+    (lambda: nrjax.brownian([], 1.0, 1e-6), r"shape of value must be that of at least one"),
+    (lambda: nrjax.Releases.of(np.zeros(0), nrjax.Laplace((0,))), "shape of value must be that"),
+    (lambda: nrjax.choose(MEAN, 0.1, folder=["runs"]), "folder must be the path of a folder"),
+    (lambda: nrjax.Results.open(None), "folder must be the path of a folder"),
+    (lambda: nrjax.Batching(devices=np.array(3)), "devices must be a non-empty list"),
     (lambda: nrjax.LinearBoundary.tight_at_epsilon(NORM, 0.3, 1e-6), "epsilon must be"),
     (lambda: nrjax.RenyiBoundary.tight_at_time(NORM, 0.3, 1e-6), "Sensitivity"),
     (lambda: nrjax.LinearBoundary(1.0, NORM, 1.0, 10.0), "delta must .*Sensitivity"),
@@ -188,6 +204,11 @@ ARGUMENTS = [
         (partial(getattr(FILTER, ask), REQUEST, FILTER.init(rounds=1)), r"Pure\(epsilon=0.1\)")
         for ask in ("take", "admits", "open")
     ],
+    *[
+        (partial(getattr(FILTER, ask), FILTER.init(rounds=1), ()), r"request must be .*got \(\)")
+        for ask in ("take", "admits", "open", "spend")
+    ],
+    (lambda: FILTER.cost(((), ())), "request must be a request, or a tuple of at least one"),
     (lambda: FILTER.close(FILTER.init(rounds=1), REQUEST, REQUEST), "round must be a handle"),
     (lambda: nrjax.laplace(RAGGED, 1.0), "value must be numbers"),
     (lambda: nrjax.PublicThreshold(RAGGED), "threshold must be a number, or a vector"),

@@ -26,6 +26,7 @@ from nrjax.simulation.montecarlo import outcomes
 from nrjax.simulation.program import Program
 from nrjax.study.ahead import compiled_ahead
 from nrjax.study.case import Case
+from nrjax.study.checks import check_path
 from nrjax.study.files import RESULTS
 from nrjax.study.release_error import RELEASE_ERROR, Coverage, coverage
 from nrjax.study.results import Outcomes, Results
@@ -92,6 +93,8 @@ def choose(
     trials = check_integer("trials", _TRIALS if trials is None else trials, FIRST_ROUND)
     check_integer("seed", seed, 0, 2**32 - 1)
     check(isinstance(progress, bool), "progress", progress, "True or False")
+    if folder is not None:
+        check_path(folder)
     if prior is not None:
         expected = "epsilons (low, high) with 0 < low < high, or None"
         as_floats("prior", prior, lambda n: n.shape == (2,) and 0 < n[0] < n[1] < np.inf, expected)

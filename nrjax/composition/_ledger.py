@@ -139,7 +139,10 @@ class Ledger(CostModel, abc.ABC):
 
     def _charges(self, request: Request, dtype: Any) -> list[Array]:
         """Return the cost of each part of a request."""
-        return [self._charge(part, dtype) for part in parts(request)]
+        singles = list(parts(request))
+        hint = "Only `close` takes (), if nothing was released."
+        check(bool(singles), "request", request, "a request, or a tuple of at least one", hint)
+        return [self._charge(part, dtype) for part in singles]
 
     def _sum(self, request: Request, dtype: Any) -> Array:
         """Return the refundable part of a request's cost, and the rest, shape (2, units)."""
@@ -289,7 +292,8 @@ class Ledger(CostModel, abc.ABC):
         dtype = self._dtype_of(state)
         own, reserved = state.locate(round)
         same = same_terms(request, round, dtype)
-        return own & same, jnp.where(same, reserved, 0), self._sum(request, dtype)
+        cost = self._sum(request, dtype) if kinds_of(request) else jnp.zeros_like(reserved)
+        return own & same, jnp.where(same, reserved, 0), cost
 
     def smallest_time(
         self,

@@ -12,7 +12,14 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax._threefry import unrolled
-from nrjax._validation import check, check_choice, check_integer, check_numbers, check_positive
+from nrjax._validation import (
+    as_table,
+    check,
+    check_choice,
+    check_integer,
+    check_numbers,
+    check_positive,
+)
 from nrjax.counts.groups import check_exact
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
@@ -201,7 +208,7 @@ def release_count(
     check(isinstance(accuracy, RelativeError), "accuracy", accuracy, "of type RelativeError")
     check_integer("levels", levels, 2, MOST)
     for name, value in {"count": count, "smallest": smallest, "largest": largest}.items():
-        check(np.shape(value) == (), name, value, "a scalar", "Use vmap for several.")
+        check(np.shape(as_table(value)) == (), name, value, "a scalar", "Use vmap for several.")
     integral = method == "discrete_laplace"  # integer noise would reveal a count's fraction
     expected = "a whole number, not negative" if integral else "finite and not negative"
 

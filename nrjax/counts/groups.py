@@ -87,6 +87,12 @@ class ShareOutside(_CountError):
 
     slack: Any
 
+    def __post_init__(self):
+        super().__post_init__()
+        expected = f"numbers of shape {np.shape(self.counts)}, none negative"
+        check_numbers("slack", self.slack, lambda n: n >= 0, expected)
+        check(np.shape(self.slack) in ((), np.shape(self.counts)), "slack", self.slack, expected)
+
     @classmethod
     def relative(cls, counts: ArrayLike, error: float) -> ShareOutside:
         """Return the utility that allows each count the relative error `error` (>= 0)."""

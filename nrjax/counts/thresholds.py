@@ -13,7 +13,14 @@ from jax.typing import ArrayLike
 
 from nrjax._normals import normals
 from nrjax._threefry import ordinary
-from nrjax._validation import as_floats, check, check_choice, check_number, check_positive
+from nrjax._validation import (
+    as_floats,
+    check,
+    check_choice,
+    check_number,
+    check_numbers,
+    check_positive,
+)
 from nrjax.counts.unknown_keys import check_held, common_changes, laplace_quantile
 from nrjax.guarantees import HockeyStickBoundary
 from nrjax.keys import check_key
@@ -80,6 +87,7 @@ class KeyThreshold(Pytree):
         check_held(self.counts)
         check_positive("scale", self.scale)
         check_positive("threshold", self.threshold)
+        check_numbers("least", self.least, lambda n: ~np.isnan(n), "a number, not NaN")
         check_choice("method", self.method, METHODS)
 
     @classmethod

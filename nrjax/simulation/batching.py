@@ -73,7 +73,8 @@ class Batching:
                 expected = f"a multiple of tile = {self.tile}"
                 check(self.lanes % self.tile == 0, "lanes", self.lanes, expected)
         if self.devices is not None:
-            listed = isinstance(self.devices, (Sequence, np.ndarray)) and len(self.devices) > 0
+            listed = isinstance(self.devices, (Sequence, np.ndarray)) and np.size(self.devices) > 0
+            listed = listed and np.ndim(self.devices) == 1
             ok = listed and all(hasattr(device, "platform") for device in self.devices)
             hint = "For example jax.devices()[:1]."
             check(ok, "devices", self.devices, "a non-empty list of JAX devices", hint)

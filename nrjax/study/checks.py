@@ -79,11 +79,16 @@ def strict_json(what: str, value: Any) -> Any:
         check(False, what, value, expected)
 
 
-def check_run(folder: Any, overwrite: Any, progress: Any, client: Any) -> None:
-    """Raise `ValueError` if one of these arguments of `Study.run` has the wrong type."""
+def check_path(folder: Any) -> None:
+    """Raise `ValueError` if an argument is not the path of a folder."""
     text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else None
     is_path = isinstance(text, str) and text and "\0" not in text
     check(is_path, "folder", folder, "the path of a folder, such as 'runs/first'")
+
+
+def check_run(folder: Any, overwrite: Any, progress: Any, client: Any) -> None:
+    """Raise `ValueError` if one of these arguments of `Study.run` has the wrong type."""
+    check_path(folder)
     check(isinstance(overwrite, bool), "overwrite", overwrite, "True or False")
     methods = [getattr(progress, name, None) for name in ("begin", "advance")]
     is_progress = isinstance(progress, bool) or all(map(callable, methods))

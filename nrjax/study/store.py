@@ -20,6 +20,7 @@ import numpy as np
 
 from nrjax._validation import check
 from nrjax.study import files
+from nrjax.study.checks import check_path
 from nrjax.study.chunks import decode_chunk, encode_chunk, file_of, span_of
 from nrjax.study.files import MANIFEST, RESULTS, StoreError, UnfinishedError
 from nrjax.study.manifest import checksum_of, manifest_bytes, read_schema
@@ -87,6 +88,7 @@ class Store:
             ValueError: the results have another format, or were not written by nrjax.
             DamagedError: the manifest is broken.
         """
+        check_path(folder)
         path = Path(folder)
         if not (path / RESULTS).is_dir():
             expected = "the folder of a run"
