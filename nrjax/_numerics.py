@@ -15,11 +15,12 @@ def largest_divisor(dtype: Any) -> float:
 
 
 def float_dtype(*values: ArrayLike) -> Any:
-    """Return the floating dtype of a computation on `values`.
+    """Return the floating dtype of a computation on `values`, float32 or float64.
 
-    It is JAX's default float dtype if no value is a floating-point array.
+    It is JAX's default float dtype if no value is a floating-point array. Noise and costs are never
+    computed in fewer bits than those of float32.
     """
-    return jnp.result_type(*values, float)
+    return jnp.promote_types(jnp.result_type(*values, float), jnp.float32)
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:

@@ -178,7 +178,6 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
         "an integer, at least 1 and below 2^30",
     )
     dtype = float_dtype(value)
-    check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
     max_steps = interaction.max_steps
     steps = None if number is None else min(int(number), schedule.max_steps)
     if steps is None:  # traced: the trial ends when a sequence of utilities or thresholds ends

@@ -129,7 +129,6 @@ INTERACTIONS = [
     ({"value": [[3.0]]}, r"shape of value must be \(\), the process's shape \(got \(1, 1\)\)"),
     ({"value": np.zeros(2)}, r"shape of value must be \(\)"),
     ({"value": np.nan}, "value must be finite"),
-    ({"value": np.float16(3)}, "dtype of value must be float32 or float64"),
     ({"value": 1e16}, "Subtract a public centre"),
     ({"shift": np.zeros(2)}, r"shape of shift must be \(\)"),
     ({"shift": 0.5, **SKELLAM}, "shift must"),
@@ -267,6 +266,9 @@ NARROW = [
     (0.3, lambda n: sensitivity.evaluated(sensitivity.squared_loss(99, n), n)),
     (0.3, lambda n: sensitivity.excess_risk(n, n, n)),
     (0.05, lambda n: StatedBounds(n, type(n)(1.0), 1.0).ball),
+    (3.0, lambda n: run(value=n).release),
+    (0.5, lambda n: nrjax.Laplace(()).init(KEY, n).value),
+    (0.5, lambda n: nrjax.counts.release_count(KEY, 41, ERROR, 1e-6, n).time),
     (7.1, lambda n: nrjax.questions.counts(["a", "b", "a"], n).sensitivity),
     (1.0, lambda n: nrjax.questions.count([n] * 2049).mechanisms["laplace"].value),
 ]

@@ -59,7 +59,7 @@ class ExponentialMechanism(Pytree):
         Only differences between scores matter. Subtracting the largest count keeps the scores of
         likely winners small, so rounding does not lose their noise.
         """
-        dtype = jnp.promote_types(float_dtype(self.epsilon), jnp.float32)
+        dtype = float_dtype(self.epsilon)
         check_exact("counts", as_table(counts))  # rounding would move neighbours apart
         counts = jnp.asarray(counts, dtype)
         below = counts - jnp.max(counts)

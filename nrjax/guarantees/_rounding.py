@@ -47,8 +47,7 @@ class SafeGuarantee(Guarantee):
     def _parameters(self, argument: ArrayLike) -> list[Array]:
         """Return the argument and the fields in one dtype, with log(1/delta) for delta."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        # At least float32: half precision would change a small delta by more than the margin.
-        dtype = jnp.promote_types(float_dtype(argument, *values.values()), jnp.float32)
+        dtype = float_dtype(argument, *values.values())
         cast = {name: jnp.asarray(value, dtype) for name, value in values.items()}
         if "delta" in cast:
             cast["delta"] = -jnp.log(cast["delta"])

@@ -148,7 +148,7 @@ class PoissonSelection(Selection):
         """Return the caps, means and bounds of each stage, and delta, in one dtype."""
         others = self.epsilons if self.others is None else self.others
         values: Any = self.epsilons, self.means, others, self.delta
-        dtype = jnp.promote_types(float_dtype(*values), jnp.float32)
+        dtype = float_dtype(*values)
         caps, means, others, delta = (jnp.asarray(value, dtype) for value in values)
         return caps, jnp.broadcast_to(means, caps.shape), others, delta
 
@@ -225,7 +225,7 @@ class RepeatedSelection(Selection):
 
     def _numbers(self) -> tuple[Array, Array]:
         """Return the epsilons of the stages and the parameter of K, in one dtype."""
-        dtype = jnp.promote_types(float_dtype(self.epsilons, self.stop), jnp.float32)
+        dtype = float_dtype(self.epsilons, self.stop)
         return jnp.atleast_1d(jnp.asarray(self.epsilons, dtype)), jnp.asarray(self.stop, dtype)
 
 

@@ -85,7 +85,7 @@ def first_yes(
     if rule.max_steps is not None:
         expected = f"at most {rule.max_steps} for this rule"
         check(shape[0] <= rule.max_steps, "number of utilities", shape[0], expected)
-    dtype = jnp.promote_types(float_dtype(utilities), jnp.float32)
+    dtype = float_dtype(utilities)
     if isinstance(rule, ThresholdRule):
         if number is not None and concrete_or_none(rule.threshold) is not None:
             rule, utilities = rule.centred(number)

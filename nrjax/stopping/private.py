@@ -147,7 +147,7 @@ class AboveThreshold(NoisyThreshold):
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """Return `self.epsilon` if `stopped`, or else the fraction `share` of it."""
         del answers
-        dtype = jnp.promote_types(float_dtype(epsilon, self.epsilon), jnp.float32)
+        dtype = float_dtype(epsilon, self.epsilon)
         cost = jnp.asarray(self.epsilon, dtype)
         return jnp.where(stopped, cost, cost * self.share) + jnp.zeros(jnp.shape(epsilon), dtype)
 
