@@ -24,6 +24,9 @@ _LOSSES, _PAIRS = 16_384, 40_000
 _PRIVATE = (
     "The cost of the private test is not audited: pass the interaction on the neighbouring data."
 )
+_PUBLIC = (
+    "The decision to stop is not audited. It is free only if the score, with its `data`, is public."
+)
 
 
 def audit(
@@ -48,8 +51,9 @@ def audit(
 
     If the process has a realised loss, the audited number is the probability that the loss exceeds
     epsilon; under a hockey-stick delta it is the mean of `(1 - exp(epsilon - loss))_+`. Trials stop
-    at the first loss above epsilon. For this pair no stopping rule is worse, so the interaction's
-    own rule and utility are left out. Values are moved towards large losses and weighted back
+    at the first loss above epsilon. For this pair no rule that sees releases only is worse, so the
+    interaction's own rule and utility are left out. If its score reads private data, pass the
+    interaction on the neighbouring data. Values are moved towards large losses and weighted back
     (`nrjax.auditing.tilted`). The audit also tests whether the releases have the distribution
     that the realised loss assumes. That test finds gross faults only: Gaussian noise of 0.95 times
     the stated scale in 16,384 trials, which "holds" takes at least, and Laplace noise of 0.8 times
@@ -57,10 +61,11 @@ def audit(
     Waudby-Smith and Ramdas 2024). Under a hockey-stick delta, trials stop at a loss that other
     trials choose. That rule need not be the worst, so "holds" then means this rule.
 
-    Otherwise, or if `neighbour` is an interaction with other parts or a private rule, an event of
-    transcripts is chosen on one half of the trials and counted on the other half (Clopper and
-    Pearson 1934). Transcripts are the last step, whether the rule accepted, and the last release.
-    The verdict is then never "holds", since unseen events may be worse.
+    Otherwise, or if `neighbour` is an interaction with other parts, such as a score of other data
+    or a private rule, an event of transcripts is chosen on one half of the trials and counted on
+    the other half (Clopper and Pearson 1934). Transcripts are the last step, whether the rule
+    accepted, and the last release. The verdict is then never "holds", since unseen events may be
+    worse.
 
     Args:
         interaction: interaction with a guarantee. Or a custom trial with a method `run(key)` whose
@@ -98,7 +103,8 @@ def audit(
         shift = _shift(interaction, neighbour)
         if lossy:
             trial, most = tilted(interaction, shift)
-            remark = "" if interaction.rule.sensitivity is None else _PRIVATE
+            remark = _PUBLIC if jax.tree.leaves(interaction.utility) else ""
+            remark = remark if interaction.rule.sensitivity is None else _PRIVATE
             options |= {"trials": count or _LOSSES, "remark": remark}
             return losses.audit(trial, notion, stated, most, **options)
         other = _moved(interaction, shift)
@@ -139,8 +145,8 @@ def depends_on_value(interaction: Interaction) -> bool:
 
 
 def _only_moved(interaction: Interaction, neighbour: Interaction) -> bool:
-    """Return whether a neighbour's releases differ in the value only, under a public rule."""
-    names = ("process", "guarantee", "schedule")
+    """Return whether a neighbour differs in the value only, under a public rule."""
+    names = ("process", "guarantee", "schedule", "utility", "rule")
     same = all(getattr(interaction, name) == getattr(neighbour, name) for name in names)
     return same and interaction.rule.sensitivity is None
 

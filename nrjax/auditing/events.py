@@ -16,6 +16,9 @@ from nrjax.study.intervals import binomial_interval
 MOST_EDGES, _BINS, _THRESHOLDS = 32, 16, 64
 """Numbers of values that a column may have without bins, of its bins, and of events tried."""
 
+_CLEAR = 3.0
+"""Standard errors by which the chosen event suggests a violation. By chance some reach 2."""
+
 _LARGEST = 300.0
 """The epsilon to which larger ones are cut, which no number of transcripts can refute."""
 
@@ -69,7 +72,7 @@ def compare(
     size, factor = first[1].size - half, math.exp(epsilon)
     (low, high), (few, many) = (binomial_interval(n, size, 1 - alpha) for n in counts)
     needed = None
-    if advantage > 0:  # as the distance of both bounds is twice that of one tail
+    if advantage >= _CLEAR:  # as the distance of both bounds is twice that of one tail
         ratio_needed = 2 * math.sqrt(-2 * math.log(alpha)) / advantage
         needed = math.ceil(first[1].size * max(1.5, ratio_needed) ** 2)
     smallest = min(1.0, -math.log(alpha / 2) / size)

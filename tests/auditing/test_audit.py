@@ -175,6 +175,8 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     unsure = nrjax.audit(*pair, delta=0.0, trials=200)
     assert unsure.verdict == "not enough trials"
     assert "cannot be seen" in str(unsure)
+    honest, few = HONEST["key"]()[:2], {"delta": 0.0, "trials": 2000}
+    assert [nrjax.audit(*honest, seed=seed, **few).needed for seed in range(5)] == [None] * 5
     longer = pair[0], Key(0.0)
     assert "Pad the smaller transcripts" in str(error(*longer, delta=0.0, trials=200))
 
@@ -198,6 +200,23 @@ def error(*arguments, **options):
     with pytest.raises(ValueError, match="must be") as raised:
         nrjax.audit(*arguments, **options)
     return raised.value
+
+
+def test_a_public_test_of_a_private_score_is_found():
+    def score(release, truth):
+        return -jnp.abs(release - truth)
+
+    def public(truth, target):
+        mechanism = nrjax.laplace(truth, sensitivity=1.0)
+        return mechanism.until(score, data=(target,), at_least=-2.0, levels=(0.1, 5.0, 10))
+
+    first = public(50.0, 50.0)
+    assert nrjax.audit(first, public(51.0, 51.0), trials=8000).verdict == "violated"
+    honest = nrjax.audit(first, public(51.0, 50.0))  # the score has a fixed target
+    assert honest.verdict == "holds"
+    assert "The decision to stop is not audited" in str(honest)
+    same = nrjax.laplace(50.0, sensitivity=1.0).until(lambda release: -release, at_least=0.0)
+    assert "decision" not in str(nrjax.audit(same))
 
 
 def test_noise_that_depends_on_the_data_needs_the_neighbour():
