@@ -46,6 +46,9 @@ it, which no trial needs."""
 _LARGEST = 50.0
 """Largest epsilon of a level, since a larger one states hardly any privacy."""
 
+_MOST = 200.0
+"""Largest epsilon of a candidate with a private test, or of one with a hockey-stick epsilon."""
+
 _SURE = 2.0
 """Largest ratio of an epsilon that is sure to fit a private test to the smallest that fits."""
 
@@ -189,7 +192,7 @@ def _candidates(question: Question, plan: Plan) -> Iterator[tuple[str, Candidate
 
         time = closed or _oracle_time(once, grid, plan)
         if time is not None and time >= smallest:
-            for notion in _notions(mechanism):
+            for notion in _notions(mechanism, time):
                 name = ("once", notion) if notion == "hockey-stick" else ("once",)
                 yield listed(FIXED if closed else ORACLE, once(time, notion), *name)
         bound = question.bound_time and question.bound_time(*target)
@@ -224,10 +227,15 @@ def _levels(mechanism: Mechanism, time: float | None) -> Levels:
     return low, high, count
 
 
-def _notions(mechanism: Mechanism) -> tuple[Notion, ...]:
-    """Return the notions by which the epsilon of one release is stated."""
+def _notions(mechanism: Mechanism, time: float) -> tuple[Notion, ...]:
+    """Return the notions by which the epsilon of one release is stated.
+
+    There is no hockey-stick epsilon above 300, where it would state hardly any privacy.
+    """
     is_gaussian = mechanism.process.noise == "gaussian"
-    return ("probabilistic", "hockey-stick") if is_gaussian else ("probabilistic",)
+    if is_gaussian and FixedRelease.at_time(mechanism, time, "probabilistic").epsilon < _MOST:
+        return "probabilistic", "hockey-stick"
+    return ("probabilistic",)
 
 
 def _on_grid(mechanism: Mechanism, levels: Levels) -> tuple[Mechanism, Grid]:
@@ -289,7 +297,7 @@ def _tests(
         high = max(levels[1], low * _ABOVE * _SURE)
         smallest, _ = _exact_times(mechanism)
         most = float(cast(Any, mechanism.guarantee).epsilon(smallest)) if smallest else math.inf
-        if high > min(_LARGEST * _ABOVE, most):
+        if high > min(_MOST, most):
             continue
         settled, grid = _on_grid(mechanism, (low, high, _COUNT))
         guarantee: Any = settled.guarantee

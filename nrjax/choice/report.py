@@ -103,6 +103,8 @@ class Choice:
         ]
         if self.relation is not None:
             notes.append(f"Neighbours: {self.relation} ({describe_relation(self.relation)}).")
+        if not any(row.section.startswith(PRIVATE) for row in self.table):
+            notes.append(_NO_TEST)
         return "\n".join([*lines, "", self.advice, *notes, *_REMARKS])
 
     def __repr__(self) -> str:
@@ -124,6 +126,11 @@ _REMARKS = (
     "choose on public or synthetic data of the same size.",
     "The target is taken as public, although a percentage or an excess loss depends on the data.",
     "Not compared: mechanisms tuned to the data, other regularisation.",
+)
+
+_NO_TEST = (
+    "No private test is listed: the sensitivity of the score is unknown, or the error is so small "
+    "that a test would cost an epsilon of hundreds."
 )
 
 _MIXED = "  (a pure epsilon is never exceeded, a probabilistic one with probability at most delta)"
@@ -182,6 +189,6 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
     other = min(others, key=lambda row: row.median)
     fixed = ", which needs no test" if other.section.startswith(FIXED) else ""
     return (
-        f"{first} If the decision to stop must be private too, take {other.name}{fixed}: its "
-        f"median epsilon is {other.median:.3g}."
+        f"{first} If it reads private data, the decision to stop must be private too: take "
+        f"{other.name}{fixed}. Its median epsilon is {other.median:.3g}."
     )

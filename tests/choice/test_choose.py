@@ -59,6 +59,16 @@ def test_levels_of_private_tests_go_where_releases_surely_pass_them():
     assert last < 0.5 * gaussian_time_at_distance(nearer, 100, 0.9)
 
 
+def test_small_errors_have_no_epsilons_that_state_no_privacy():
+    question = questions.mean(X[:200], (0, 100))
+    for error, hockey_stick in ((0.5, True), (0.03, False)):
+        listed = candidates(question, Plan(error, 0.9, None))
+        assert "brownian-once" in listed
+        assert ("brownian-once-hockey-stick" in listed) == hockey_stick
+        assert any(name.startswith("laplace-private") for name in listed) == hockey_stick
+
+
+
 def test_every_candidate_has_the_relation_of_the_question():
     plan = Plan(0.5, 0.9, (0.1, 1.0))
     listed = candidates(questions.mean(X, (0, 100), relation="replace"), plan)
@@ -87,6 +97,8 @@ def test_one_value_under_laplace_noise_has_a_closed_form(choice):
     assert fixed.met == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / fixed.trials))
     assert (choice.best, choice.error, choice.missed) == ("laplace", 0.5, ())
     assert "take laplace-once, which needs no test" in choice.advice
+    has_test = any(row.section.startswith(PRIVATE) for row in choice.table)
+    assert ("No private test is listed" in str(choice)) != has_test
 
 
 def test_a_stopped_release_is_nearer_than_its_noise_level_says(choice):
