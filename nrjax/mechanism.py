@@ -45,8 +45,8 @@ class Mechanism(Pytree):
         Laplace(shape=(2,))
 
     Attributes:
-        value: private value f(x), of the process's shape. To your own `jit` pass interactions, which
-            hold it exactly: JAX rounds an argument to 32 bits, which may move neighbours apart.
+        value: private value f(x), of the process's shape. Pass interactions to your own `jit`, not
+            mechanisms: JAX rounds a plain value to 32 bits, which may move neighbours apart.
         process: noise process, which is added to the value.
         guarantee: privacy guarantee for this noise and for the sensitivity of the value. A
             `nrjax.guarantees.MinimaxBoundary` is settled when the levels are known, by `until`,

@@ -68,7 +68,6 @@ def test_small_errors_have_no_epsilons_that_state_no_privacy():
         assert any(name.startswith("laplace-private") for name in listed) == hockey_stick
 
 
-
 def test_every_candidate_has_the_relation_of_the_question():
     plan = Plan(0.5, 0.9, (0.1, 1.0))
     listed = candidates(questions.mean(X, (0, 100), relation="replace"), plan)
