@@ -213,9 +213,9 @@ def private_test(
     check_number("confidence", confidence, lambda n: (n > 0) & (n < 1), "in (0, 1)")
     check_number("sensitivity", sensitivity)
     if margin is None:
-        hint = "Or give the margin of the private test, in units of the score."
+        hint = "If scores may be better, as an accuracy may, give the margin in units of the score."
         below = best is not None and best > at_least
-        check(below, "at_least", at_least, f"below {best}, the best score", hint)
+        check(below, "at_least", at_least, f"below {best}, the best score as assumed", hint)
         margin = MARGIN * (best - at_least)  # pyright: ignore[reportOptionalOperand]
     check_number("margin", margin)
     rule = ReducedAboveThreshold(at_least + margin, sensitivity, noise=noise)
