@@ -81,6 +81,43 @@ def as_floats(name: str, value: Any, fits: Callable[..., Any], expected: str) ->
     return array
 
 
+def check_complete(name: str, value: Any, is_text: bool = True) -> None:
+    """Check that data have no missing values (NaN, None, pandas' NA), and text only if `is_text`.
+
+    The message has counts, and no value of the data.
+    """
+    table = np.asarray(as_table(value))
+    if isinstance(value, (list, tuple)) and table.dtype.kind == "U":  # None and NaN became text
+        table = np.asarray(value, object)
+    if table.dtype == object:
+        written = sum(isinstance(entry, (str, bytes)) for entry in table.ravel())
+        missing = sum(map(_is_missing, table.ravel()))
+    else:
+        written = table.size * (table.dtype.kind in "SU")
+        missing = int(np.sum(table != table))
+    hint = "Write 1000, not 1,000, and no units."
+    got = f"text in {written:,} of {table.size:,}"
+    check(is_text or written == 0, name, got, "numbers, not text", hint)
+    hint = "Drop these rows, or fill them in."
+    got = f"{missing:,} missing of {table.size:,}"
+    check(missing == 0, name, got, "without missing values", hint)
+
+
+def _is_missing(entry: Any) -> bool:
+    try:
+        return entry is None or bool(entry != entry)
+    except TypeError:  # NA is neither true nor false
+        return True
+    except ValueError:  # an array, which no question accepts
+        return False
+
+
+def as_data(name: str, value: Any, fits: Callable[..., Any], expected: str) -> np.ndarray:
+    """Return `as_floats` of data that are complete (`check_complete`)."""
+    check_complete(name, value, is_text=False)
+    return as_floats(name, value, fits, expected)
+
+
 def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray | None:
     """Return a NumPy array of integers or floats, or None for a traced or abstract value.
 

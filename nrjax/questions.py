@@ -18,7 +18,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import as_floats, as_table, check, check_number
+from nrjax._validation import as_data, as_floats, as_table, check, check_complete, check_number
 from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.choice.question import Custom as Custom
 from nrjax.choice.question import Question as Question
@@ -114,6 +114,7 @@ def count(x: ArrayLike, *, delta: float = DELTA, relation: str = "replace") -> Q
     Raises:
         ValueError: `x` is empty or has other entries.
     """
+    check_complete("x", x)
     x = np.asarray(as_table(x))
     ok = x.ndim == 1 and x.size > 0 and np.isin(x, (0, 1)).all()
     check(ok, "x", x, "a vector of booleans, or of 0 and 1")
@@ -135,10 +136,10 @@ def histogram(
         relation: as for `count`.
 
     Raises:
-        ValueError: the edges do not rise, or the values are not a vector of numbers.
+        ValueError: the edges do not rise, or the values are not a vector of numbers, or missing.
     """
     expected = "a vector of numbers, at least one"
-    values = as_floats("values", values, lambda n: n.ndim == 1 and n.size > 0, expected)
+    values = as_data("values", values, lambda n: n.ndim == 1 and n.size > 0, expected)
     expected = "rising edges, at least two"
     edges = as_floats("bins", bins, lambda n: n.ndim == 1 < n.size and np.diff(n) > 0, expected)
     counts = np.histogram(values, edges)[0]
@@ -168,8 +169,9 @@ def counts(
         relation: as for `count`.
 
     Raises:
-        ValueError: there is no row, or `within` is below 1.
+        ValueError: there is no row, a group is missing, or `within` is below 1.
     """
+    check_complete("groups", groups)
     groups = np.asarray(as_table(groups))
     check(groups.ndim == 1 and groups.size > 0, "groups", groups, "a vector, at least one row")
     within = check_number(
@@ -203,7 +205,7 @@ def vector_mean(
         ValueError: `rows` is not a table of finite numbers, or `row_norm` is not positive.
     """
     expected = "finite numbers of shape (rows, dimension)"
-    table = as_floats("rows", rows, lambda n: n.ndim == 2 and n.size and np.isfinite(n), expected)
+    table = as_data("rows", rows, lambda n: n.ndim == 2 and n.size and np.isfinite(n), expected)
     check_number("row_norm", row_norm)
     norms = np.linalg.norm(table, axis=1, keepdims=True)
     clipped = (table * np.minimum(1.0, row_norm / np.maximum(norms, 1e-300))).T
@@ -276,7 +278,7 @@ def _machine_epsilon() -> float:
 def _clipped(x: ArrayLike, bounds: Any) -> tuple[np.ndarray, float, float]:
     """Return numbers clipped to the bounds, the width of the bounds, and the largest number."""
     expected = "a vector of finite numbers, at least one"
-    numbers = as_floats("x", x, lambda n: n.ndim == 1 and n.size > 0 and np.isfinite(n), expected)
+    numbers = as_data("x", x, lambda n: n.ndim == 1 and n.size > 0 and np.isfinite(n), expected)
     expected = "(low, high) with low < high, for example (0.0, 100.0)"
     low, high = as_floats(
         "bounds", bounds, lambda n: n.shape == (2,) and -np.inf < n[0] < n[1] < np.inf, expected

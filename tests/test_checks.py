@@ -212,7 +212,7 @@ ARGUMENTS = [
     (lambda: nrjax.laplace(RAGGED, 1.0), "value must be numbers"),
     (lambda: nrjax.PublicThreshold(RAGGED), "threshold must be a number, or a vector"),
     (lambda: nrjax.RenyiMixture(1.0, 1e-6, RAGGED, RAGGED), "orders must be positive"),
-    (lambda: nrjax.questions.mean(["0.5", "1"], (0.0, 1.0)), "x must be a vector of finite"),
+    (lambda: nrjax.questions.mean(["0.5", "1"], (0.0, 1.0)), "x must be numbers, not text"),
     (lambda: nrjax.questions.mean([0.5], (0.0, np.inf)), "bounds must be .*low < high"),
     (lambda: nrjax.Grid.linear(PURE, np.ones(2), 3.0, 5), "low and high must be single numbers"),
     (lambda: nrjax.Sensitivity(np.ones(2), "l1"), "sensitivity must be a single concrete number"),

@@ -1,0 +1,48 @@
+"""Questions about data with missing values or text."""
+
+import numpy as np
+import pytest
+
+from nrjax import questions
+
+
+class Missing:
+    """A value as pandas' NA: neither equal to itself nor different."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError
+
+    __eq__, __hash__ = __ne__, object.__hash__
+
+
+@pytest.mark.parametrize("missing", [float("nan"), None, Missing()])
+@pytest.mark.parametrize(
+    ("ask", "first", "name"),
+    [
+        (lambda x: questions.mean(x, (0, 1)), 0.5, "x"),
+        (lambda x: questions.sum(x, (0, 1)), 0.5, "x"),
+        (questions.count, True, "x"),
+        (lambda x: questions.histogram(x, [0, 1, 2]), 0.5, "values"),
+        (lambda x: questions.counts(x, 100), "a", "groups"),
+        (lambda x: questions.counts(x, 100), 4, "groups"),
+        (lambda x: questions.vector_mean([x], 1.0), 0.5, "rows"),
+    ],
+)
+def test_missing_values_are_counted_and_refused(ask, first, name, missing):
+    message = rf"^{name} must be without missing values \(got '2 missing of 3'\)\. Drop"
+    for data in ([first, missing, missing], np.array([first, missing, missing], object)):
+        with pytest.raises(ValueError, match=message):
+            ask(data)
+
+
+def test_text_is_no_number():
+    for data in (["1", "2"], [1.0, "2"], np.array([1.0, "2"], object)):
+        with pytest.raises(ValueError, match=r"^values must be numbers, not text \(got 'text in"):
+            questions.histogram(data, [0, 1])
+    nested = np.empty(2, object)
+    nested[:] = [np.zeros(2), np.zeros(3)]
+    with pytest.raises(ValueError, match=r"^values must be a vector of numbers"):
+        questions.histogram(nested, [0, 1])
