@@ -9,7 +9,7 @@ import numpy as np
 import tyro
 
 from nrjax import datasets, questions
-from nrjax._validation import check
+from nrjax._validation import check, check_complete
 from nrjax.choice.choosing import choose
 from nrjax.datasets._files import extra
 from nrjax.papers._settings import parsed_bounds
@@ -84,11 +84,15 @@ class Choose:
             x, y = _regression(self.question, self.data, self.column, self.bounds)
             return _REGRESSIONS[self.question](x, y, regularisation=self.regularisation)
         values = _column(self.data, self.column)
+        is_text = self.question == "counts"
+        check_complete(f"column {self.column!r} of {self.data}", values, is_text)
         if self.question == "counts":
             return questions.counts(values.astype(str), self.within)
         if self.question == "count":
             return questions.count(values)
         if self.question == "histogram":
+            hint = "For example --bins 0 50 100."
+            check(len(self.bins) > 1, "bins", self.bins, "rising edges, at least two", hint)
             return questions.histogram(values, np.asarray(self.bins))
         limits: Any = parsed_bounds(self.bounds)
         ok = isinstance(limits, dict) and set(limits) == {self.column}

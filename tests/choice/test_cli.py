@@ -9,7 +9,7 @@ from nrjax.cli.choosing import Choose
 @pytest.fixture
 def table(tmp_path):
     path = tmp_path / "pay.csv"
-    path.write_text("pay,team,late\n100,a,1\n250,b,0\n300,a,0\n90,b,1\n")
+    path.write_text("pay,team,late,tip,club\n100,a,1,,\n250,b,0,2,\n300,a,0,4,x\n90,b,1,1,y\n")
     return str(path)
 
 
@@ -34,6 +34,11 @@ def test_questions_about_a_column(table, question, options, name):
         (["mean", "--error", "1"], "data must be the path of a CSV file"),
         (["mean", "--error", "1", "--data", "TABLE"], "column must be one of"),
         (["mean", "--error", "1", "--data", "TABLE", "--column", "pay"], "bounds must be"),
+        (["mean", "--error", "1", "--data", "TABLE", "--column", "team"], "text in 4 of 4"),
+        (["mean", "--error", "1", "--data", "TABLE", "--column", "tip"], "1 missing of 4"),
+        (["counts", "--error", "1", "--data", "TABLE", "--column", "club"], "2 missing of 4"),
+        (["count", "--error", "1", "--data", "TABLE", "--column", "tip"], "column 'tip' of"),
+        (["histogram", "--error", "1", "--data", "TABLE", "--column", "pay"], "--bins 0 50 100"),
         (["count", "--error", "x", "--data", "TABLE", "--column", "late"], "error must be"),
     ],
 )
