@@ -156,8 +156,8 @@ class Ledger(CostModel, abc.ABC):
     def remaining(self, state: LedgerState, round: Round | None = None) -> Array:
         """Return the budget that is neither spent nor reserved, rounded down.
 
-        A request of that cost is still admitted. If an open `round` is given, the refundable part
-        of the round's reservation counts as not reserved.
+        It has the unit of `budget` and `cost`. A request of that cost is still admitted. If an open
+        `round` is given, the refundable part of the round's reservation counts as not reserved.
         """
         return self._left(state, round)[self._budgets]
 

@@ -233,7 +233,8 @@ class ExPostFilter(BudgetFilter):
     A mechanism may start only if its largest possible epsilon fits into the unspent budget. When it
     stops, its actual epsilon is charged, and its delta. The mechanisms together are (epsilon,
     delta)-differentially private. Costs are in epsilon. Use `RenyiFilter` for many small rounds,
-    whose total cost grows more slowly there.
+    whose total cost grows more slowly there. Sums are rounded up, so n requests of exactly
+    `epsilon/n` may be one too many: request `epsilon / n * (1 - 1e-5)`.
 
     Guarantees of every notion are charged as `ExPost` (`docs/proofs/hockey-stick.md`). If all
     guarantees are probabilistic or pure, the total loss exceeds epsilon with probability at most
@@ -247,6 +248,9 @@ class ExPostFilter(BudgetFilter):
         >>> state, ok = filter.take(filter.init(), nrjax.composition.ExPost(0.25, delta=1e-7))
         >>> bool(ok), round(float(filter.remaining(state)), 4)
         (True, 0.75)
+        >>> ten = [(nrjax.composition.Pure(size),) * 10 for size in (0.1, 0.1 * (1 - 1e-5))]
+        >>> [bool(filter.admits(filter.init(), requests)) for requests in ten]
+        [False, True]
 
     Attributes:
         epsilon: epsilon of the whole guarantee, > 0.
