@@ -66,12 +66,13 @@ class RenyiFilter(BudgetFilter):
         relation: relation of the neighbours, such as "replace" or "add-remove" (static).
 
     Raises:
-        ValueError: at this order the conversion alone costs more than epsilon.
+        ValueError: at this order the conversion alone costs more than epsilon, or an argument is
+            missing or out of range.
     """
 
     order: ArrayLike
     epsilon: ArrayLike
-    delta: ArrayLike
+    delta: Any = None  # a missing delta most often means that the order was forgotten
     _fixed_field = "order"
     _times: ClassVar[Any] = {
         requests.BrownianReduction: _brownian_time,
@@ -79,6 +80,11 @@ class RenyiFilter(BudgetFilter):
         requests.DiscreteLaplaceReduction: _discrete_time,
     }
     takes_caps: ClassVar[bool] = True
+
+    def __post_init__(self):
+        hint = "Write RenyiFilter(order, epsilon, delta), or use RenyiFilter.tuned."
+        check(self.delta is not None, "delta", None, "given, after the order and epsilon", hint)
+        super().__post_init__()
 
     def _check(self) -> None:
         number = check_numbers("order", self.order, *ORDER)

@@ -89,6 +89,14 @@ class Selection(Pytree, abc.ABC):
         listed = isinstance(self.data, (tuple, list))
         check(listed, "data", self.data, "a tuple of arguments of the base")
 
+    def _candidate(self: Any, key: Array, epsilon: Any) -> Candidate:
+        """Run the base once, and check what it returns."""
+        made = self.base(key, epsilon, *self.data)
+        expected = "an nrjax.private_selection.Candidate"
+        hint = "Return Candidate(score, result)."
+        check(isinstance(made, Candidate), "result of base", made, expected, hint)
+        return made
+
     @abc.abstractmethod
     def plan(self, key: Array) -> Plan:
         """Return the limits of a selection, drawn if they are random."""
@@ -111,7 +119,7 @@ class Selection(Pytree, abc.ABC):
             return clock if gap is None else clock + gap(jax.random.fold_in(key, 2 * number))
 
         def candidate(number: Array, stage: Array) -> Candidate:
-            return self.base(jax.random.fold_in(key, 2 * number + 1), caps[stage], *own.data)
+            return self._candidate(jax.random.fold_in(key, 2 * number + 1), caps[stage])
 
         def step(state: Any) -> Any:
             clock, last, found, best, runs = state

@@ -95,10 +95,10 @@ class PoissonSelection(Selection):
         check(len(stages) == 1 and stages[0] > 0, "epsilons", self.epsilons, "a non-empty vector")
         check_numbers("delta", self.delta, lambda n: (n >= 0) & (n < 1), "0 or more and below 1")
         if self.others is None:
-            made = jax.eval_shape(self.base, abstract_key(), self._numbers()[0][0], *self.data)
+            made = jax.eval_shape(self._candidate, abstract_key(), self._numbers()[0][0])
             expected = "given for a base that reports its own epsilon, since a run may cost more"
             hint = "Pass the largest epsilon of a run, or np.inf if there is no bound."
-            check(getattr(made, "epsilon", None) is None, "others", None, expected, hint)
+            check(made.epsilon is None, "others", None, expected, hint)
 
     @property
     def total_delta(self) -> Array:

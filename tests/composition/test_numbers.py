@@ -102,6 +102,7 @@ def test_side_by_side_adds_up_and_spends_apart():
 
 L1, L2 = nrjax.Sensitivity(1.0, "l1"), nrjax.Sensitivity(1.0, "l2")
 ERRORS = [
+    (lambda: c.RenyiFilter(1.0, 1e-6), r"delta must be given.*RenyiFilter\(order, epsilon, delta"),
     (lambda: c.RenyiFilter(2.0, 1.0, 1e-6), "order must be larger for"),
     (lambda: c.RenyiFilter(1.0, 1.0, 1e-6), "order must be above 1"),
     (lambda: c.RenyiFilter(1 + 1e-18, 1.0, 1e-6), "order must be above 1"),

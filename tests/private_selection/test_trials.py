@@ -135,6 +135,19 @@ def test_wrong_arguments_are_refused(changes, message):
         nrjax.PoissonSelection(**{"base": base, "epsilons": [0.5, 1.0], "means": 1.0, **changes})
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda base: nrjax.PoissonSelection(base, CAPS, MEANS),
+        lambda base: nrjax.PoissonSelection(base, CAPS, MEANS, others=1.0).run(jax.random.key(0)),
+        lambda base: RepeatedSelection(base, 0.5, stop=0.1).run(jax.random.key(0)),
+    ],
+)
+def test_a_base_returns_candidates(make):
+    with pytest.raises(ValueError, match=r"result of base must be an .*\. Return Candidate\("):
+        make(lambda key, epsilon: (epsilon, 0))
+
+
 def test_a_base_that_reports_its_epsilon_needs_the_largest_epsilon_of_a_run():
     """A failing run above its cap makes another stage likelier by more than the cap says."""
     data = jnp.asarray(LAWS), jnp.asarray(COSTS)
