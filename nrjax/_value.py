@@ -53,6 +53,10 @@ def check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
     """Check that a value or shift is finite and has the process's shape, and return it."""
     check(0 not in shape, f"shape of {name}", shape, "that of at least one number")
     value = as_table(value)
+    is_text = isinstance(value, (str, bytes))
+    is_text |= isinstance(value, np.ndarray) and value.dtype.kind in "SU"
+    hint = "Convert it, for example by np.asarray(text, float)."
+    check(not is_text, name, value, "numbers, not text", hint)
     number = as_numeric(name, value, "numbers, in an array of the process's shape")
     expected = f"{shape}, the process's shape"
     check(jnp.shape(value) == shape, f"shape of {name}", jnp.shape(value), expected)

@@ -210,6 +210,8 @@ ARGUMENTS = [
     (lambda: FILTER.cost(((), ())), "request must be a request, or a tuple of at least one"),
     (lambda: FILTER.close(FILTER.init(rounds=1), REQUEST, REQUEST), "round must be a handle"),
     (lambda: nrjax.laplace(RAGGED, 1.0), "value must be numbers"),
+    (lambda: nrjax.laplace("45", 1.0), r"value must be numbers, not text \(got '45'\)"),
+    (lambda: nrjax.laplace(["4", "5"], 1.0), "value must be numbers, not text"),
     (lambda: nrjax.PublicThreshold(RAGGED), "threshold must be a number, or a vector"),
     (lambda: nrjax.RenyiMixture(1.0, 1e-6, RAGGED, RAGGED), "orders must be positive"),
     (lambda: nrjax.questions.mean(["0.5", "1"], (0.0, 1.0)), "x must be numbers, not text"),

@@ -115,6 +115,7 @@ def test_a_bad_value_is_named_and_leaves_nothing(folder, capsys, study, argument
         (["run", "mine.csv"], "nrjax run --data mine.csv --target COLUMN"),
         (["run", "--data", "counts.csv", "--target", "item"], "must be two labels, or numbers"),
         (["run", "--data=counts.csv", "--target=count"], "given for the columns of numbers count"),
+        (["audit", "."], "A folder is no study: give the study's file"),
         (["run", "my_study.py", "--out", "x"], "study must be a file, and there"),
     ],
 )

@@ -87,6 +87,8 @@ def find(name: str) -> Source:
     hint = f"Did you mean {similar[0]!r}?" if similar else ""
     if name.endswith((".csv", ".npz")):
         hint = f"For your own table: nrjax run --data {name} --target COLUMN"
+    if Path(name).is_dir():
+        hint = f"A folder is no study: give the study's file. To extend a run: nrjax resume {name}"
     is_file = name.endswith(".py")
     check(is_file, "study", name, f"one of {STUDIES}, or a file such as my_study.py", hint)
     path = Path(name).expanduser().absolute()

@@ -145,15 +145,15 @@ def _read_csv(path: Path, target: str | None) -> Table:
     # Columns without a name are most often row numbers, which would swamp the other features.
     nameless = [name for name in frame.columns if name.startswith("Unnamed: ")]
     check(not nameless, what, nameless, "named", _FILL_IN)
-    return _of_frame(frame, target, path.name, str(path))
+    return _of_frame(frame, target, path.name, str(path), "target, in the shell --target COLUMN")
 
 
-def _of_frame(frame: Any, target: Any, name: str, where: str) -> Table:
+def _of_frame(frame: Any, target: Any, name: str, where: str, argument: str = "target") -> Table:
     """Return the columns of a data frame as arrays of numbers, booleans or text."""
     names = list(getattr(frame, "columns", frame))
     what = f"columns of {where}"
     _check_distinct(what, names)
-    hint = "Name the column to predict (--target COLUMN)."
+    hint = f"Name the column to predict ({argument})."
     check(target in names, "target", target, f"a column of {where}: {names}", hint)
     missing = [each for each in names if _lacks_values(frame[each])]
     check(not missing, what, missing, "without missing values", _FILL_IN)

@@ -59,7 +59,7 @@ def test_two_values_become_labels(tmp_path, values, expected):
 MISSING = r"missing values \(got \['b', 'y'\]\)\. Rename"
 NUMBERS = r"must be at least three finite numbers \(1000, not 1,000\) within 1e\+38"
 BEYOND = r"missing or infinite values, or beyond 1e\+38, must be none \(got \['b'\]"
-COLUMN = r"target must be a column of .*\['a', 'y'\]"
+COLUMN = r"target must be a column of .*\['a', 'y'\].*in the shell --target COLUMN"
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,7 @@ REFUSED = (
         ({}, {"bounds": BOUNDS | {"left": ["no", "ja"]}}, r"two labels \['no', 'yes'\] .*first be"),
         ({}, {"target": "age", "bounds": {"age": (1, 2, 3)}}, r"of 'age' must be \(LOW, HIGH\), f"),
         ({}, {"task": "probit"}, "task must be one of"),
+        ({}, {"target": "gone"}, r"target must be a column .*column to predict \(target\)\.$"),
         ({}, {"target": "city"}, r"must be two labels, or numbers \(got \['A', 'B', 'C'\]"),
         ({"age": [1, None, 2, 3]}, {}, r"without missing values \(got \['age'\]"),
         ({"city": ["A", None, "B", "B"]}, {}, r"without missing values \(got \['city'\]"),
