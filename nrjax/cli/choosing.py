@@ -1,6 +1,7 @@
 """The command `nrjax choose`: what an accuracy costs, and by which mechanism."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -93,13 +94,24 @@ class Choose:
         if self.question == "histogram":
             hint = "For example --bins 0 50 100."
             check(len(self.bins) > 1, "bins", self.bins, "rising edges, at least two", hint)
-            return questions.histogram(values, np.asarray(self.bins))
+            question = questions.histogram(values, np.asarray(self.bins))
+            return _warned(question, self.column, values, self.bins)
         limits: Any = parsed_bounds(self.bounds)
         ok = isinstance(limits, dict) and set(limits) == {self.column}
         hint = f"For example --bounds {self.column}=0:100."
         check(ok, "bounds", self.bounds, f"the bounds of {self.column!r}", hint)
         make = questions.mean if self.question == "mean" else questions.sum
-        return make(values, limits[self.column])
+        return _warned(make(values, limits[self.column]), self.column, values, limits[self.column])
+
+
+def _warned(
+    question: questions.Question, column: Any, values: np.ndarray, ends: Sequence[float]
+) -> questions.Question:
+    """Return a question, after a warning if no value lies within its bounds or bins."""
+    low, high = ends[0], ends[-1]
+    if not np.any((values >= low) & (values <= high)):
+        print(f"Warning: no value of {column!r} lies from {low:g} to {high:g}.", file=sys.stderr)
+    return question
 
 
 def _number(error: str) -> float | str:

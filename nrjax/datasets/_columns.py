@@ -51,7 +51,9 @@ def scaled(where: str, name: str, column: np.ndarray, stated: Any) -> Made:
     values = (np.clip(values, low, high) - (low + high) / 2) / (half or 1)
     done = f"{name} [{low:g}, {high:g}]"
     done += f" ({outside:,} clipped)" if outside else ""
-    return Made(np.clip(values, -1, 1), (name,), done)
+    missed = f"Warning: no value of {name!r} lies within its bounds [{low:g}, {high:g}]."
+    remarks = (missed,) if outside == len(column) else ()
+    return Made(np.clip(values, -1, 1), (name,), done, remarks=remarks)
 
 
 def indicators(where: str, short: str, name: str, column: np.ndarray, stated: Any) -> Made:
@@ -72,6 +74,8 @@ def indicators(where: str, short: str, name: str, column: np.ndarray, stated: An
     expected = f"categories of most rows, not of {len(column) - none:,} of {len(column):,}"
     hint = f"For a range write {name}=LOW:HIGH in the shell and (LOW, HIGH) in Python."
     check(covered, f"bounds of {name!r}", stated, expected, hint)
+    if none == len(column):
+        remarks = (f"Warning: no value of {name!r} is one of its {len(categories)} categories.",)
     done = f"{name} ({len(categories)} categories"
     done += f"; others: {none:,})" if none else ")"
     derived = "" if stated is not None else f"the categories of {name}"

@@ -78,7 +78,7 @@ def prepare(
     names = tuple(name for each in made for name in each.names)
     uneven = _uneven_scales(table.name, x, names) if stated is None else []
     x, done, from_norms = _within_unit_norm(x, normalise, None if stated is None else len(made))
-    warned = [remark for each in made for remark in each.remarks]
+    warned = [remark for each in (goal, *made) for remark in each.remarks]
     warned += uneven or dominant_column(table.name, x, names, normalise)
     derived += [goal.derived, *(each.derived for each in made), from_data, from_norms]
     taken = ", ".join(filter(None, derived))

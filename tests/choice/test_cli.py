@@ -29,6 +29,21 @@ def test_questions_about_a_column(table, question, options, name):
 
 
 @pytest.mark.parametrize(
+    ("question", "low", "high", "warning"),
+    [
+        ("mean", 0, 90, ""),
+        ("mean", 400, 900, "Warning: no value of 'pay' lies from 400 to 900.\n"),
+        ("histogram", 0, 90, ""),
+        ("histogram", 400, 900, "Warning: no value of 'pay' lies from 400 to 900.\n"),
+    ],
+)
+def test_bounds_outside_all_values_draw_a_warning(table, capsys, question, low, high, warning):
+    ends = {"bins": (low, high)} if question == "histogram" else {"bounds": (f"pay={low}:{high}",)}
+    Choose(question, error="3 %", data=table, column="pay", **ends)._question()
+    assert capsys.readouterr().err == warning
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["mean", "--error", "1"], "data must be the path of a CSV file"),

@@ -218,7 +218,7 @@ def test_no_other_row_changes_a_row(rows):
         (FRAME, {"bounds": {"age": (18, 90)}}, "the task, the labels of left, the categories of"),
         (FRAME, {"bounds": "data"} | LABELS, "the labels of left, the categories of city, the bo"),
         (AGES, {"bounds": {"age": (18, 90)}}, "the categories of city."),  # booleans: vip
-        (AGES, {"bounds": {"age": (0, 9)}, "target": "age"}, "the task, the categories of city."),
+        (AGES, {"bounds": {"age": (0, 90)}, "target": "age"}, "the task, the categories of city."),
         (AGES, {"bounds": "data", "target": "age"}, "the task, the categories of city, the bounds"),
         (FRAME | {"age": [True] * 4}, {}, "the task, the labels of left, the categories of city."),
     ],
