@@ -92,10 +92,11 @@ class Choice:
     def __str__(self) -> str:
         title = f"{self.question}: error at most {self.error:.4g} in {self.confidence:.0%} of runs"
         lines = [title]
-        width = max(len(row.name) for row in self.table)
+        cells = [_HEAD, *map(_cells, self.table)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for section in dict.fromkeys(row.section for row in self.table):
             rows = [row for row in self.table if row.section == section]
-            lines += ["", section, *_lines(rows, width)]
+            lines += ["", section, *_lines(rows, widths)]
         notes = [
             f"{row.name}: {row.coverage}."
             for row in self.table
@@ -121,6 +122,7 @@ class Choice:
 
 
 _REMARKS = (
+    "cheaper: fraction of runs in which a candidate costs less than the best of its section.",
     "Epsilons of different sections are not ranked against each other: they do not state the same.",
     "A choice by the private data is itself a release that depends on them. For a real release, "
     "choose on public or synthetic data of the same size.",
@@ -136,19 +138,28 @@ _NO_TEST = (
 _MIXED = "  (a pure epsilon is never exceeded, a probabilistic one with probability at most delta)"
 
 
-def _lines(rows: Sequence[Row], width: int) -> Iterator[str]:
+_HEAD = ("", "met", "median epsilon", "90 % epsilon", "cheaper", "notion", "verdict")
+
+
+def _lines(rows: Sequence[Row], widths: Sequence[int]) -> Iterator[str]:
     """Generate the lines of one section of the table."""
     is_ranked = any(row.verdict == Verdict.BEST for row in rows)
     if is_ranked and len({row.notion for row in rows}) > 1:
         yield _MIXED
-    head = f"{'met':>6}  {'median epsilon':22}  {'90 % epsilon':22}  cheaper  notion"
-    yield f"  {'':{width}}  {head}"
-    for row in rows:
-        cheaper = "" if math.isnan(row.cheaper) else f"{row.cheaper:.0%}"
-        median = _estimate(row.median, row.median_interval)
-        high = _estimate(row.high, row.high_interval)
-        cells = f"{row.met:6.1%}  {median:22}  {high:22}  {cheaper:>7}  {row.notion:13}"
-        yield f"  {row.name:{width}}  {cells}  {row.verdict}".rstrip()
+    for cells in (_HEAD, *map(_cells, rows)):
+        padded = [
+            cell.rjust(width) if heading in ("met", "cheaper") else cell.ljust(width)
+            for cell, width, heading in zip(cells, widths, _HEAD, strict=True)
+        ]
+        yield f"  {'  '.join(padded)}".rstrip()
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    """Return the texts of a row, in the order of `_HEAD`."""
+    median = _estimate(row.median, row.median_interval)
+    high = _estimate(row.high, row.high_interval)
+    cheaper = "" if math.isnan(row.cheaper) else f"{row.cheaper:.0%}"
+    return row.name, f"{row.met:.1%}", median, high, cheaper, row.notion, str(row.verdict)
 
 
 def _estimate(value: float, interval: tuple[float, float]) -> str:
