@@ -175,7 +175,8 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     unsure = nrjax.audit(*pair, delta=0.0, trials=200)
     assert unsure.verdict == "not enough trials"
     assert "cannot be seen" in str(unsure)
-    honest, few = HONEST["key"]()[:2], {"delta": 0.0, "trials": 2000}
+    *honest, options = HONEST["key"]()
+    few = options | {"trials": 2000}
     assert [nrjax.audit(*honest, seed=seed, **few).needed for seed in range(5)] == [None] * 5
     longer = pair[0], Key(0.0)
     assert "Pad the smaller transcripts" in str(error(*longer, delta=0.0, trials=200))
