@@ -21,7 +21,7 @@ from nrjax.guarantees import (
     RenyiMixture,
     log_uniform,
 )
-from nrjax.guarantees.notions import notion_of
+from nrjax.guarantees.notions import PUBLIC_TEST, notion_of
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
 from nrjax.mechanism import Mechanism
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
     seed: int = 0
 
 
-PUBLIC = "Public test: epsilon does not cover the decision to stop"
+PUBLIC = PUBLIC_TEST
 PRIVATE = "Private test: epsilon covers the decision to stop"
 FIXED = "One release at an epsilon known in advance"
 ORACLE = "One release at an epsilon that only an oracle knows in advance"

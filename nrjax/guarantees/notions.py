@@ -19,6 +19,10 @@ The last notion applies to filters, whose epsilon is a constant.
 """
 
 
+PUBLIC_TEST = "Public test: epsilon does not cover the decision to stop"
+"""The words of every report on cases whose rule reads the score without noise."""
+
+
 def notion_of(guarantee: Any) -> str | None:
     """Return the notion of a guarantee, or None if there is no guarantee.
 

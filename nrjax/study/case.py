@@ -49,7 +49,7 @@ RESERVED_LABELS = (
     *("case", "trials", "goal", "stopped", "stopped_interval", "status", "met", "met_interval"),
     *("shortfall", "epsilon", "stopping_epsilon", "stopping_epsilon_interval", "stopped_epsilon"),
     *("quartile_distance", "band", "resolution", "step", "stopped_at_first_step"),
-    *("privacy_loss", "seconds", "notion", "relation"),
+    *("privacy_loss", "seconds", "notion", "relation", "public_test"),
 )
 """The keys of a case in summary.json, and `epsilon`, which the labels of a case may not use."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nrjax._validation import check
+from nrjax.guarantees.notions import PUBLIC_TEST
 from nrjax.outcome import Outcome
 from nrjax.sensitivities import describe_relation
 from nrjax.study import report as reports
@@ -202,7 +203,11 @@ class Results(_Reported):
 
     def _report(self, summary: dict[str, Any]) -> reports.Report:
         table = self.reporting.report(self, summary)
-        remarks = *_relations(summary), *reports.times(summary, self.timings)
+        remarks = (
+            *_public_tests(summary),
+            *_relations(summary),
+            *reports.times(summary, self.timings),
+        )
         return table._replace(remarks=(*table.remarks, *remarks))
 
     def write_reports(self, writer: Writer) -> None:
@@ -295,6 +300,15 @@ class Outcomes(_Reported):
 
     def _read(self, case: str, pass_: str, *, rows: bool = False) -> dict[str, np.ndarray]:
         return self._arrays[case] | ({"trial": np.arange(self.trials)} if rows else {})
+
+
+def _public_tests(summary: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on the cases with an epsilon that leaves out the decision to stop."""
+    stated = [case for case in summary["cases"] if case.get("notion") is not None]
+    cases = [case["case"] for case in stated if case.get("public_test")]
+    whose = "all cases" if len(cases) == len(summary["cases"]) else ", ".join(cases)
+    right = "This is right only if the score does not read private data."
+    return [f"{PUBLIC_TEST} ({whose}). {right}"] if cases else []
 
 
 def _relations(summary: Mapping[str, Any]) -> list[str]:

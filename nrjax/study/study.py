@@ -216,6 +216,7 @@ class Study:
         for name, case in self.cases.items():
             notion = notion_of(getattr(case.trial, "guarantee", None))
             derived = {"goal": case.goal, "notion": notion, "relation": _relation(case)}
+            derived["public_test"] = _public_test(case.trial)
             known = {key: value for key, value in derived.items() if value is not None}
             layouts = {key: spec.layout for key, spec in passes[name].items()}
             stored = StoredCase(name, {**case.labels, "trials": trials, **known}, layouts)
@@ -322,6 +323,14 @@ def _explaining_resume(store: Store) -> Iterator[None]:
             raise
         message = f"{error.strerror}; then {store.resume_command} resumes the run"
         raise OSError(error.errno, message) from error
+
+
+def _public_test(trial: Any) -> bool | None:
+    """Return whether a trial decides at a level by a public test, or None for a custom trial."""
+    if not isinstance(trial, Interaction):
+        return None
+    several = min(trial.schedule.max_steps, int(trial.steps)) > 1
+    return several and trial.rule.sensitivity is None
 
 
 def _relation(case: Case) -> str | None:

@@ -9,10 +9,16 @@ import pytest
 from scipy import stats
 
 from nrjax import GridBoundary, LinearBoundary
+from nrjax.guarantees.notions import PUBLIC_TEST
 from nrjax.outcome import Status
 from nrjax.papers import whitehouse2022
 from nrjax.papers.whitehouse2022.figures import boundaries
-from nrjax.papers.whitehouse2022.report import exponential_tests, public_optimum, sentence
+from nrjax.papers.whitehouse2022.report import (
+    exponential_tests,
+    public_optimum,
+    sentence,
+    targets_from_data,
+)
 from nrjax.stopping import accuracy
 from nrjax.study.figures import standard
 from nrjax.study.plotting import STYLES
@@ -232,6 +238,15 @@ def test_a_warning_comes_with_the_options_to_change(logistic):
     remarks = "\n".join(logistic.reporting.report(logistic, summary).remarks)
     assert "so does the median" in remarks
     assert "--target-loss sets the target" in remarks
+
+
+def test_a_target_from_the_data_is_named_as_not_private(logistic, ridge):
+    written = (logistic.folder / "report.md").read_text()
+    assert "The target loss of logistic on own.npz is 1.03 times the non-private opt" in written
+    assert f"- {PUBLIC_TEST} (all cases)." in written
+    assert "times the non-private optimum" not in (ridge.folder / "report.md").read_text()
+    case = {"task": "ridge", "data": "twitter", "target": 0.025, "optimum": 0.013}
+    assert targets_from_data({"settings": {"target_loss": []}, "cases": [case]}) == []
 
 
 def test_curves_of_losses_are_means_with_their_intervals(logistic):

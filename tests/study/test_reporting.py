@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 import nrjax
 from nrjax import composition, guarantees
-from nrjax.guarantees.notions import NOTIONS, notion_of
+from nrjax.guarantees.notions import NOTIONS, PUBLIC_TEST, notion_of
 from nrjax.study import figures, frame, report
 from nrjax.study.report import Report, standard
+from nrjax.study.results import _public_tests
 from tests.study import cheap
 from tests.study.test_compare import outcomes
 
@@ -211,6 +212,31 @@ def test_figures_name_it(results):
     (axes,) = figures.loss_against_stated(results).axes
     names = axes.get_legend_handles_labels()[1]
     assert [("hockey-stick" in name) for name in names] == [False, True, False]
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """Return results of a public test, a private one and one release, which mostly stop at once."""
+    grid = nrjax.Grid.geometric(cheap.BOUNDARY, 5.0, 20.0, 4)
+    private = nrjax.ReducedAboveThreshold(-0.5, 0.01)
+    cases = {
+        "public": cheap.interaction(-5.0, schedule=grid),
+        "private": cheap.interaction(schedule=grid, rule=private),
+        "once": cheap.interaction(-5.0, schedule=nrjax.Grid.explicit(grid.times[:1])),
+    }
+    study = nrjax.Study("tests", cases, reporting=cheap.Quiet())
+    return study.run(tmp_path_factory.mktemp("tests"), trials=60, progress=False)
+
+
+def test_epsilons_without_the_decision_to_stop_are_named(tested):
+    marks = [case["public_test"] for case in tested.summary()["cases"]]
+    assert marks == [True, False, False]
+    written = (tested.folder / "report.md").read_text()
+    assert f"- {PUBLIC_TEST} (public). This is right only if the score does not read" in written
+    # Without an epsilon there is nothing to cover.
+    case = {"case": "free", "notion": None, "public_test": True}
+    assert _public_tests({"cases": [case]}) == []
+    assert "(all cases)" in _public_tests({"cases": [case | {"notion": "pure"}]})[0]
 
 
 def test_the_label_notion_is_reserved():

@@ -71,6 +71,7 @@ class ClaimReporting(Reporting):
         remarks = (
             *claims.data_sentences(cases, _target),
             *claims.data_remarks(cases),
+            *targets_from_data(summary),
             "A goal is minus a target loss. The noise of a private test can make it accept a model "
             "that misses its goal.",
             *table.remarks,
@@ -140,6 +141,19 @@ def public_optimum(settings: Mapping[str, Any]) -> list[str]:
     return [
         "The thresholds of the private tests depend on the loss of the non-private optimum, which "
         "epsilon does not cover. For a release, give a margin that is public."
+    ]
+
+
+def targets_from_data(summary: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on each default target that is made from a private optimum."""
+    if summary["settings"].get("target_loss"):
+        return []
+    return [
+        f"The target loss of {task} on {data} is {case['target'] / case['optimum']:.3g} times the "
+        "non-private optimum: it is taken from the data, and so not private. Set another by "
+        "--target-loss."
+        for (task, data), (case, *_) in group_by(summary["cases"], "task", "data").items()
+        if data not in _PAPER_DATA
     ]
 
 
