@@ -25,13 +25,19 @@ Notion = Literal["hockey-stick", "probabilistic"]
 class FixedRelease:
     """One release at an epsilon that is fixed in advance, the usual way to release a value.
 
-    Use it as the case of a study that noise reduction is compared with. Noise reduction finds the
-    epsilon that is needed; a fixed release has to know it beforehand.
+    Use it to compare noise reduction with. Noise reduction finds the epsilon that is needed; a
+    fixed release has to know it beforehand. `fixed.until(...)` makes the interaction that
+    `nrjax.simulate` runs, or that is the case of a `nrjax.Study`.
 
     >>> mechanism = nrjax.laplace(120.0, sensitivity=1.0)
     >>> fixed = nrjax.FixedRelease(mechanism, epsilon=0.5)
     >>> round(fixed.deviation, 2)
     2.83
+    >>> def score(release):
+    ...     return -jnp.abs(release - 120.0)
+    >>> options = {"score": score, "at_least": -2.0}
+    >>> nrjax.Study("mean", {"once": fixed.until(**options), "many": mechanism.until(**options)})
+    Study mean: once, many
 
     Attributes:
         mechanism: the mechanism, from which value, noise and sensitivity are taken.

@@ -37,6 +37,10 @@ _PARTS = {
 _FIELDS = ("value", *_PARTS, "shift")
 
 
+MADE_BY = "Make one by mechanism.until(score, ...); of a FixedRelease, by fixed.until(score, ...)."
+"""The hint of errors about values that are no interactions."""
+
+
 class Interaction(Pytree, kw_only=True):
     """The configuration of a trial: value, process, guarantee, schedule, utility and rule.
 

@@ -1,5 +1,7 @@
 """Releases fixed in advance: the exact Gaussian curve, other noise, and their use as cases."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -70,6 +72,11 @@ def test_a_trial_releases_once_at_the_stated_cost():
     np.testing.assert_allclose(outcome.epsilon, 2.0, rtol=1e-5)
     assert np.mean(outcome.stopped) == pytest.approx(stats.chi2.cdf(1, 1), abs=4 * 0.5 / 4000**0.5)
     assert set(np.asarray(outcome.status)) == {nrjax.Status.STOPPED, nrjax.Status.EXHAUSTED}
+    with pytest.raises(ValueError, match=r"pytree .* by fixed\.until\(score, \.\.\.\)"):
+        nrjax.Study("fixed", {"once": fixed})
+    for function in (nrjax.audit, partial(nrjax.simulate, jax.random.key(0), trials=1)):
+        with pytest.raises(ValueError, match=r"Interaction.* by fixed\.until\(score, \.\.\.\)"):
+            function(interaction=fixed)
     study = nrjax.Study("fixed", {"once": interaction})
     assert study.cases["once"].goal == pytest.approx(-fixed.deviation)
 

@@ -14,7 +14,7 @@ from nrjax.auditing import losses, pairs
 from nrjax.auditing.report import Audit
 from nrjax.auditing.tilted import Reported, tilted
 from nrjax.guarantees.notions import notion_of
-from nrjax.interaction import Interaction
+from nrjax.interaction import MADE_BY, Interaction
 from nrjax.keys import abstract_key
 from nrjax.types import NoiseProcess, overrides
 
@@ -115,7 +115,7 @@ def _audit_custom(
     trial: Any, neighbour: Any, delta: float | None, trials: int | None, options: Any
 ) -> Audit:
     """Audit a custom trial, by its realised losses or by its transcripts."""
-    ok, hint = callable(getattr(trial, "run", None)), "Make one by mechanism.until(score, ...)."
+    ok, hint = callable(getattr(trial, "run", None)), MADE_BY
     check(ok, "interaction", trial, "a nrjax.Interaction, or a custom trial", hint)
     check(delta is not None, "delta", None, "given for a custom trial, 0 if it is pure")
     assert delta is not None

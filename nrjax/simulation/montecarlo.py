@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._validation import check, check_integer
-from nrjax.interaction import Interaction
+from nrjax.interaction import MADE_BY, Interaction
 from nrjax.outcome import Outcome
 from nrjax.path import Path
 from nrjax.simulation import blocks, lanes, resolved, tiles
@@ -196,7 +196,7 @@ def simulate(
         FirstLevelWarning: more than 5 % of at least 100 trials stopped at the first of several
             levels, under a rule that is not a private test (which may need that level).
     """
-    ok, hint = isinstance(interaction, Interaction), "Make one by mechanism.until(score, ...)."
+    ok, hint = isinstance(interaction, Interaction), MADE_BY
     check(ok, "interaction", interaction, "a nrjax.Interaction", hint)
     outcome = Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
     several = min(interaction.schedule.max_steps, int(interaction.steps)) > 1

@@ -11,7 +11,7 @@ from jax import Array
 
 from nrjax._format import representation
 from nrjax._validation import as_floats, check
-from nrjax.interaction import Interaction
+from nrjax.interaction import MADE_BY, Interaction
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.resolved import Resolved
@@ -221,7 +221,7 @@ class Case:
         is_custom = callable(getattr(self.trial, "run", None))
         expected = "an nrjax.Interaction, or a pytree with a method run(key)"
         is_trial = isinstance(self.trial, Interaction) or is_custom
-        check(is_trial, "trial", self.trial, expected)
+        check(is_trial, "trial", self.trial, expected, MADE_BY)
         interaction = self.trial if isinstance(self.trial, Interaction) else None
         check_mapping("labels", self.labels, "descriptions")
         reserved = ("case", "trials", "seconds") if interaction is None else RESERVED_LABELS
