@@ -51,6 +51,9 @@ class Settings:
     target_loss: float | None = None
     """Target loss, penalty included; by default the non-private optimum times 1.03 (logistic) or
     1.9 (ridge)."""
+    confidence: float = 0.9
+    """Least probability with which a private test accepts no model above the target loss. Its
+    thresholds depend on the loss of the non-private optimum, which epsilon does not cover."""
     delta: float = 1e-6
     """Allowed probability that the privacy loss exceeds the stated epsilon (brownian)."""
     lowest_epsilon: float = 0.01

@@ -315,7 +315,7 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
             lines.append(
                 f"Warning: {share(met)} of the trials of {case['case']} met the goal, because its "
                 "test accepts worse scores: its noise is too large at the first levels. Set it up "
-                "by nrjax.stopping.accuracy.private_test, or in whitehouse2022 by --confidence."
+                "by until(..., private=True), or in a study of regressions by --confidence."
             )
         if case["stopped_at_first_step"] >= AT_FIRST_STEP:
             lines.append(

@@ -11,7 +11,7 @@ from scipy import stats
 from nrjax import GridBoundary, LinearBoundary
 from nrjax.guarantees.notions import PUBLIC_TEST
 from nrjax.outcome import Status
-from nrjax.papers import whitehouse2022
+from nrjax.papers import regression, whitehouse2022
 from nrjax.papers.whitehouse2022.figures import boundaries
 from nrjax.papers.whitehouse2022.report import (
     exponential_tests,
@@ -116,8 +116,21 @@ def test_a_confidence_sets_private_tests_up(data_file):
     wrong = accuracy.acceptance_probability(gap, costs, sensitivity)
     assert 0.05 < float(wrong.sum()) <= 0.1
     assert 1 < reduced.trial.steps < LEVELS
-    assert "non-private optimum" in public_optimum({"confidence": 0.9})[0]
-    assert not public_optimum({"confidence": None})
+    chosen = {"confidence": 0.9, "test": TESTS}
+    assert "non-private optimum" in public_optimum(chosen)[0]
+    for change in ({"confidence": None}, {"test": ["public"]}):
+        assert not public_optimum(chosen | change)
+
+
+def test_private_tests_of_your_own_table_are_set_up(data_file):
+    options = {"data": str(data_file), "target": "late", "mechanism": ("laplace",)}
+    chosen = regression.Settings(**options, test=TESTS[1:])
+    for case in regression.study(chosen).cases.values():
+        target, optimum = case.labels["target"], case.labels["optimum"]
+        assert case.trial.rule.threshold == pytest.approx(-target + 0.75 * (target - optimum))
+    few = {"test": TESTS[2:], "highest_epsilon": 0.1}
+    with pytest.raises(ValueError, match=r"margin must .* raise --target-loss or --highest-eps"):
+        regression.study(regression.Settings(**options, **few))
 
 
 def test_every_mechanism_and_test_is_a_case(ridge):

@@ -136,7 +136,7 @@ def exponential_tests(cases: Cases) -> list[str]:
 
 def public_optimum(settings: Mapping[str, Any]) -> list[str]:
     """Return a remark on --confidence, whose thresholds are made from a private number."""
-    if settings.get("confidence") is None:
+    if settings.get("confidence") is None or set(settings["test"]) == {"public"}:
         return []
     return [
         "The thresholds of the private tests depend on the loss of the non-private optimum, which "

@@ -77,7 +77,10 @@ def _rule(
     epsilon = settings.test_epsilon
     if settings.confidence is not None:
         options: Any = {"best": -case.optimum, "confidence": settings.confidence, "noise": noise}
-        private = accuracy.private_test(numbers[0], levels, numbers[1], **options)
+        try:
+            private = accuracy.private_test(numbers[0], levels, numbers[1], **options)
+        except ValueError as error:
+            raise ValueError(f"{error} Or raise --target-loss or --highest-epsilon.") from None
         if test == "reduced_above_threshold":
             return private.rule, private.first
         gamma, each = 1 - settings.confidence, 1 / levels.size
