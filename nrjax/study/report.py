@@ -63,7 +63,7 @@ def summarise(
     * `stopped_epsilon`: the statistics of `stopping_epsilon` over the trials that stopped.
     * `step`: mean and median of the number of the last step.
     * `stopped_at_first_step`: fraction of the trials that stopped at step 0. If it is large, a
-      lower first level of the schedule may be enough.
+      lower first level of the schedule may be enough for a public test.
     * `privacy_loss`: mean and quantiles of the realised loss, over the trials that have a loss.
     * `seconds`: seconds of compilation (`compile`), of all runs (`run`) and of curves (`curves`).
 
@@ -299,7 +299,10 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
-    """Return warnings on infinite medians, missed goals, and many stops at the first level."""
+    """Return warnings on infinite medians, missed goals, and many stops at the first level.
+
+    A case of one level has no lower one, and a private test may need the level at which it starts.
+    """
     lines = []
     for case in summary["cases"]:
         if case.get("stopping_epsilon") is None:
@@ -317,7 +320,7 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
                 "test accepts worse scores: its noise is too large at the first levels. Set it up "
                 "by until(..., private=True), or in a study of regressions by --confidence."
             )
-        if case["stopped_at_first_step"] >= AT_FIRST_STEP:
+        if case["stopped_at_first_step"] >= AT_FIRST_STEP and case.get("public_test", True):
             lines.append(
                 f"Warning: {share(case['stopped_at_first_step'])} of the trials of {case['case']} "
                 "stopped at the first level of the schedule: start it lower to see what they need."

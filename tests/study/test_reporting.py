@@ -218,7 +218,7 @@ def test_figures_name_it(results):
 def tested(tmp_path_factory):
     """Return results of a public test, a private one and one release, which mostly stop at once."""
     grid = nrjax.Grid.geometric(cheap.BOUNDARY, 5.0, 20.0, 4)
-    private = nrjax.ReducedAboveThreshold(-0.5, 0.01)
+    private = nrjax.ReducedAboveThreshold(-5.0, 0.01)
     cases = {
         "public": cheap.interaction(-5.0, schedule=grid),
         "private": cheap.interaction(schedule=grid, rule=private),
@@ -237,6 +237,15 @@ def test_epsilons_without_the_decision_to_stop_are_named(tested):
     case = {"case": "free", "notion": None, "public_test": True}
     assert _public_tests({"cases": [case]}) == []
     assert "(all cases)" in _public_tests({"cases": [case | {"notion": "pure"}]})[0]
+
+
+def test_only_a_public_test_of_several_levels_can_start_lower(tested):
+    cases = tested.summary()["cases"]
+    assert all(case["stopped_at_first_step"] > 0.5 for case in cases)
+    lines = [line for line in tested.table().remarks if "start it lower" in line]
+    assert ["the trials of public stopped" in line for line in lines] == [True]
+    del cases[1]["public_test"]  # as of outcomes in memory
+    assert "start it lower" in report.warnings({"cases": cases[1:2]})[-1]
 
 
 def test_the_label_notion_is_reserved():
