@@ -43,7 +43,7 @@ class Selected(NamedTuple):
     Attributes:
         stage: number of the stage that published, from 1; 0 if nothing was published, int32.
         score: score of the published result, NaN if there is none.
-        result: the published result, zeros if there is none.
+        result: the published result. Zeros if `stage` is 0: read it only if `stage` is above 0.
         epsilon: ex-post epsilon that was paid in total.
     """
 

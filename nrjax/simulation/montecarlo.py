@@ -31,6 +31,9 @@ _EARLY, _FEW = 0.05, 100
 """Fraction of trials stopping at the first level, and number of trials, for a warning."""
 
 
+_CUSTOM = "Run a custom trial, such as a selection, by nrjax.Study or by jax.vmap(trial.run)(keys)."
+
+
 class FirstLevelWarning(UserWarning):
     """A warning that many trials stopped at the first level, perhaps at too high a cost.
 
@@ -196,7 +199,8 @@ def simulate(
         FirstLevelWarning: more than 5 % of at least 100 trials stopped at the first of several
             levels, under a rule that is not a private test (which may need that level).
     """
-    ok, hint = isinstance(interaction, Interaction), MADE_BY
+    ok = isinstance(interaction, Interaction)
+    hint = _CUSTOM if callable(getattr(interaction, "run", None)) else MADE_BY
     check(ok, "interaction", interaction, "a nrjax.Interaction", hint)
     outcome = Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
     several = min(interaction.schedule.max_steps, int(interaction.steps)) > 1

@@ -26,6 +26,9 @@ _FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
 AT_FIRST_STEP = 0.05
 """The least fraction of trials stopped at the first level for which a warning is printed."""
 
+_OF_SELECTION = {"stage", "score", "epsilon"}
+"""The numbers by which trials of a private selection are recognised (`Selected`)."""
+
 EPSILONS = ("median", "95 % interval", "quartiles", "q90", "q95")
 """The headings of the columns whose cells `epsilons` returns."""
 
@@ -67,7 +70,8 @@ def summarise(
     * `privacy_loss`: mean and quantiles of the realised loss, over the trials that have a loss.
     * `seconds`: seconds of compilation (`compile`), of all runs (`run`) and of curves (`curves`).
 
-    A case of custom trials has only its labels and `seconds`.
+    A case of custom trials has only its labels and `seconds`. A private selection also has the keys
+    from `stopping_epsilon` to `resolution`, of the epsilon that was paid.
 
     Args:
         frame: trials of the cases.
@@ -102,7 +106,11 @@ def _endings(frame: Frame, name: str) -> dict[str, Any]:
     """Return the summary of one case: how its trials ended, its goal, epsilon and last step."""
     statuses = frame.statuses(name)
     if statuses is None:
-        return {}
+        if not set(frame.scalars(name)) >= _OF_SELECTION:
+            return {}
+        paid = frame.distribution_of(name, "epsilon")
+        known = paid.trials and np.isfinite(paid.resolution)
+        return {key: of(paid) for key, of in _EPSILON_STATISTICS.items()} if known else {}
     stopped, trials = statuses.get(Status.STOPPED, 0), sum(statuses.values())
     total, of_stopped, loss = (
         frame.distribution(name, quantity)
@@ -299,13 +307,10 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
-    """Return warnings on infinite medians, missed goals, and many stops at the first level.
-
-    A case of one level has no lower one, and a private test may need the level at which it starts.
-    """
+    """Return warnings on infinite medians, missed goals, and many stops at the first level."""
     lines = []
     for case in summary["cases"]:
-        if case.get("stopping_epsilon") is None:
+        if case.get("stopping_epsilon") is None or "stopped" not in case:
             continue
         if case["stopping_epsilon"]["q50"] is None:
             lines.append(
@@ -320,6 +325,7 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
                 "test accepts worse scores: its noise is too large at the first levels. Set it up "
                 "by until(..., private=True), or in a study of regressions by --confidence."
             )
+        # A single level has no lower one, and a private test may need the level at which it starts.
         if case["stopped_at_first_step"] >= AT_FIRST_STEP and case.get("public_test", True):
             lines.append(
                 f"Warning: {share(case['stopped_at_first_step'])} of the trials of {case['case']} "

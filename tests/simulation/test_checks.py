@@ -50,6 +50,7 @@ ROWS = [
     (lambda: simulate(first_trial=-1), "first_trial must be an integer, at least 0"),
     (lambda: simulate(key=jax.random.split(KEY, 2)), "must be a single key"),
     (lambda: simulate(interaction=scalar()), "interaction must be a nrjax.Interaction"),
+    (lambda: simulate(interaction=Draws(0.7)), r"such as a selection, by nrjax\.Study or by jax"),
     (lambda: nrjax.Batching(tile=0), "tile must be an integer, at least 1"),
     (lambda: nrjax.Batching(tile=24), "tile must be a power of two"),
     (lambda: nrjax.Batching(lanes=10, tile=4), "lanes must be a multiple of tile = 4"),

@@ -12,6 +12,8 @@ pytest.importorskip("xarray")
 import xarray
 
 import nrjax
+from nrjax.private_selection import Candidate
+from nrjax.study import formats
 from tests.study import cheap
 
 
@@ -63,6 +65,28 @@ def test_fields_of_a_custom_trial_have_no_other_meaning(tmp_path, keep):
     if keep == "trials":
         assert results["one"]["status"].attrs == {}
         assert set(results["outcome"]) == set(nrjax.Outcome._fields)
+
+
+def selected(key, epsilon):
+    return Candidate(jax.random.laplace(key) / epsilon, 1)
+
+
+@pytest.mark.parametrize("keep", ["trials", "summary"])
+def test_the_epsilon_of_a_selection_is_in_the_report(tmp_path, keep):
+    trial = nrjax.PoissonSelection(selected, [0.25, 0.5], 2.0, threshold=1.0)
+    fields = dict.fromkeys(("stage", "score", "epsilon"), nrjax.Quantity(bins=None))
+    cases = {"picked": trial, "moments": nrjax.Case(trial=trial, quantities=fields)}
+    study = nrjax.Study("selections", cases, reporting=cheap.Quiet())
+    results = study.run(tmp_path, trials=200, keep=keep, progress=False)
+    case, moments = results.summary()["cases"]
+    median = results.distribution("picked", "epsilon").quantile(0.5)
+    assert case["stopping_epsilon"]["q50"] == median
+    most = float(trial.cost(2))
+    assert case["stopping_epsilon"]["q95"] == pytest.approx(most, rel=case["resolution"] + 1e-6)
+    row, other = results.table().rows
+    assert row[:4] == ("picked", "-", "-", formats.number(median))
+    # Moments have no quantiles.
+    assert ("stopping_epsilon" in moments) == (other[3] != "-") == (keep == "trials")
 
 
 def release(outcome):
