@@ -249,7 +249,7 @@ def test_a_run_from_python_is_resumed_there(folder, capsys, monkeypatch):
         (["design", "--help"], ["LOW HIGH COUNT", "--prior-from", "nrjax design 0.2 0.6"]),
         (["resume", "--help"], ["--trials", "--scheduler", "--workers", "--until-se"]),
         (["run", "--help"], ["ligett2017", "rogers2023", "nrjax run --data my.csv", "my_study.py"]),
-        (["run", "--data", "own.csv", "--help"], ["--bounds", "COLUMN=LOW:HIGH", "runs/churn"]),
+        (["run", "--data", "own.csv", "--help"], ["COLUMN=LOW:HIGH", "without the word"]),
         (["run", "ligett2017", "--help"], ["--constants", "--alpha", "--ridge-perturbation"]),
         (["run", "whitehouse2022", "--help"], ["--mechanism", "--target-loss", "--overwrite"]),
         (["run", "my_study.py", "--help"], ["must not be missed", "--miss", "--keep", "--workers"]),

@@ -25,7 +25,8 @@ class Settings:
 
         nrjax run --data churn.csv --target churned --bounds age=18:90 city=A,B
 
-    Without --out, this example writes to runs/churn.
+    In this form, without the word `regression`, you can leave out --out: the example writes to
+    runs/churn.
     """
 
     data: str
