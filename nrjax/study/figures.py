@@ -34,10 +34,7 @@ _BOXES = (
 )
 """The legend entries of the elements that `draw_distribution` draws."""
 
-_PARTS = (
-    Patch(facecolor="0.7", edgecolor="0.2", label="releases"),
-    Patch(facecolor="white", edgecolor="0.2", hatch="//", label="test"),
-)
+_RELEASES = Patch(facecolor="0.7", edgecolor="0.2", label="releases")
 
 _Draw = Callable[[Axes, Frame, Sequence[str]], None]
 
@@ -248,7 +245,7 @@ def last_step(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     draw_function_axes(axes, xlabel=label, ylabel="trials that ended by then (%)")
 
 
-@_by_group(*_PARTS)
+@_by_group(_RELEASES)
 def epsilon_split(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     """Draw stacked bars of the mean epsilon of releases and of the test, over stopped trials."""
     highest, labels = 0.0, []
@@ -261,7 +258,8 @@ def epsilon_split(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
             highest = max(highest, sum(means))
             bar: Any = {"width": 0.6, "edgecolor": style.line}
             axes.bar(position, means[0], color=style.face, **bar)
-            axes.bar(position, means[1], bottom=means[0], color="white", hatch="//", **bar)
+            bar |= {"color": "white", "hatch": "//", "label": "test" if means[1] else ""}
+            axes.bar(position, means[1], bottom=means[0], **bar)
         labels.append(name if frame.distribution(case) is not None else name + _UNDEFINED)
     plotting.name_positions(axes, labels)
     if highest:

@@ -65,7 +65,8 @@ class Coverage(NamedTuple):
     def __str__(self) -> str:
         return (
             f"at the stop, 1.96 standard deviations of the noise cover {self.naive:.1%} of the "
-            f"released numbers, and {self.multiple:.3g} cover all numbers of 95 % of the releases"
+            "released numbers; in 95 % of the releases, all are within "
+            f"{self.multiple:.3g} standard deviations"
         )
 
 

@@ -22,7 +22,7 @@ from nrjax.papers.whitehouse2022.report import (
 from nrjax.stopping import accuracy
 from nrjax.study.figures import standard
 from nrjax.study.plotting import STYLES
-from tests.invented import bands, check_margin, check_margin_sees, ends_of
+from tests.invented import bands, check_margin, check_margin_sees, ends_of, legend_of
 from tests.papers.shared import PAPERS_DATA, on_papers_data, rows_file, run, summary_of
 
 LEVELS, TRIALS = 60, 150
@@ -220,6 +220,17 @@ def test_the_report_states_which_claims_hold(ridge):
     for case in summary["cases"]:
         case["remarks"] = ["Warning: one column."]
     assert ridge.reporting.report(ridge, summary).remarks.count("Warning: one column.") == 1
+    assert "test" in legend_of(ridge.plot("epsilon_split")["epsilon_split"])
+
+
+def test_a_report_has_no_words_on_what_the_study_lacks(logistic, ridge):
+    for results, is_private in ((logistic, False), (ridge, True)):
+        words = "The noise of a private test"
+        assert (words in (results.folder / "report.md").read_text()) == is_private
+    summary = summary_of(ridge) | {"study": "regression"}
+    remarks = "\n".join(ridge.reporting.report(ridge, summary).remarks)
+    assert summary["findings"]
+    assert not any(finding["finding"] in remarks for finding in summary["findings"])
 
 
 def test_only_the_papers_data_can_be_unlike_the_paper():

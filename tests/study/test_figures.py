@@ -128,7 +128,9 @@ def test_functions_are_shares_of_all_trials_with_their_bands(results):
 
 
 def test_bars_are_means_and_labels_say_who_met_the_goal(results):
-    (axes,) = drawn(results, "epsilon_split").axes
+    figure = drawn(results, "epsilon_split")
+    assert legend_of(figure) == ["releases"]  # these tests cost nothing
+    (axes,) = figure.axes
     heights = [bar.get_height() for bar in axes.patches]
     means = [
         results.distribution(case, f"stopped_{part}_epsilon").mean

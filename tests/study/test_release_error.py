@@ -59,7 +59,7 @@ def test_a_study_reports_it(tmp_path, keep):
     want = coverage(interaction(), outcome)
     (line,) = remarks(results)
     assert line in str(results.table())
-    naive, multiple = float(line.split("cover ")[1][:4]), float(line.split("numbers, and ")[1][:4])
+    naive, multiple = float(line.split("cover ")[1][:4]), float(line.split("within ")[1][:4])
     assert naive == pytest.approx(100 * want.naive, abs=0.06)
     assert multiple == pytest.approx(want.multiple, rel=0.02)
     without = nrjax.Outcomes({"a": outcome})
