@@ -34,6 +34,9 @@ _BOXES = (
 )
 """The legend entries of the elements that `draw_distribution` draws."""
 
+_LONG = 20
+"""Number of characters of a test in a title that leave no room for the trials beside it."""
+
 _RELEASES = Patch(facecolor="0.7", edgecolor="0.2", label="releases")
 
 _Draw = Callable[[Axes, Frame, Sequence[str]], None]
@@ -109,7 +112,8 @@ def _title(frame: Frame, row: tuple[tuple[str, Any], ...], test: str | None) -> 
     study = plotting.ellipsis(frame.about.get("study", ""))
     first = " ".join(parts).removeprefix("on ") or study
     second = [] if test is None else [f"test: {humanise(test)}"]
-    return "\n".join([first, ", ".join([*second, f"{frame.trials:,} trials"])]).lstrip()
+    between = ",\n" if len("".join(second)) > _LONG else ", "
+    return "\n".join([first, between.join([*second, f"{frame.trials:,} trials"])]).lstrip()
 
 
 def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> None:
@@ -258,8 +262,10 @@ def epsilon_split(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
             highest = max(highest, sum(means))
             bar: Any = {"width": 0.6, "edgecolor": style.line}
             axes.bar(position, means[0], color=style.face, **bar)
-            bar |= {"color": "white", "hatch": "//", "label": "test" if means[1] else ""}
+            bar |= {"color": "white", "hatch": "//"}
             axes.bar(position, means[1], bottom=means[0], **bar)
+            if means[1]:  # a grey entry of the legend, as for the releases
+                axes.bar(position, 0, **bar | {"edgecolor": "0.2", "label": "test"})
         labels.append(name if frame.distribution(case) is not None else name + _UNDEFINED)
     plotting.name_positions(axes, labels)
     if highest:

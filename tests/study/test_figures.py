@@ -226,7 +226,7 @@ def published(folder, tests, mechanisms):
     cases = {}
     for task, test, mechanism in itertools.product(
         ("logistic", "ridge"),
-        ("public", "above-threshold")[:tests],
+        ("public", "reduced-above-threshold")[:tests],
         ("brownian", "laplace", "laplace-jumps", "skellam")[:mechanisms],
     ):
         labels = {"task": task, "mechanism": mechanism, "test": test, "data": f"{task}_1-2.csv"}
@@ -240,12 +240,21 @@ def test_each_task_and_test_has_a_panel_and_no_legend_is_wider(tmp_path, tests):
     for name in ("epsilon_distribution", "epsilon_cdf"):
         figure = drawn(few, name)
         assert [axes.get_title() for axes in figure.axes] == [
-            f"{task} on {task}_1-2.csv\ntest: {test}, 40 trials"
+            f"{task} on {task}_1-2.csv\ntest: {test}40 trials"
             for task in ("logistic", "ridge")
-            for test in ("public", "above threshold")[:tests]
+            for test in ("public, ", "reduced above threshold,\n")[:tests]
         ]
         check_margin(figure)
     check_margin_sees(figure)
+
+
+def test_long_titles_and_the_legend_fit(tmp_path):
+    figure = drawn(published(tmp_path, 2, 1), "epsilon_split")
+    figure.canvas.draw()
+    for axes in figure.axes:
+        assert axes.title.get_window_extent().width < 1.2 * axes.get_window_extent().width
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["test", "releases"]
 
 
 @pytest.mark.parametrize("count", [20, 60])
