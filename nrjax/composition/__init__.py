@@ -2,13 +2,7 @@
 
 from nrjax.composition.events import from_dp_event, to_dp_event
 from nrjax.composition.files import from_json, load, save, to_json
-from nrjax.composition.filters import (
-    ExPostFilter,
-    GaussianFilter,
-    SideBySideFilter,
-    UnifiedFilter,
-    ZCDPFilter,
-)
+from nrjax.composition.filters import ExPostFilter, GaussianFilter, UnifiedFilter, ZCDPFilter
 from nrjax.composition.odometers import (
     BrownianOdometer,
     ExPostOdometer,
@@ -28,6 +22,7 @@ from nrjax.composition.requests import (
     Pure,
 )
 from nrjax.composition.schedule import FilteredSchedule
+from nrjax.composition.side_by_side import SideBySideFilter
 
 __all__ = [
     "GDP",
