@@ -13,8 +13,6 @@ import nrjax
 from nrjax import questions
 from nrjax.choice import choosing, racing
 from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, Plan, _oracle_time, candidates
-from nrjax.choice.closed_forms import gaussian_time_at_distance
-from nrjax.stopping import accuracy
 
 X = np.random.default_rng(0).uniform(0, 100, 1000)
 QUESTION = questions.mean(X, (0, 100))
@@ -48,24 +46,6 @@ def choice(request):
     choice = nrjax.choose(question, 0.5, 0.9, trials=512, progress=False)
     assert len(choice.table) == request.param
     return choice
-
-
-def test_levels_of_private_tests_go_where_releases_surely_pass_them():
-    """Such a release is nearer than the target by the margin, also if all errors are alike."""
-    question = only(questions.vector_mean(np.zeros((2, 100)), row_norm=1.0), "brownian")
-    listed = candidates(question, Plan(100.0, 0.9, None))
-    last = np.asarray(listed["brownian-private"].interaction.schedule.times)[-1]
-    nearer = (1 - accuracy.MARGIN) * 100.0
-    assert last < 0.5 * gaussian_time_at_distance(nearer, 100, 0.9)
-
-
-def test_small_errors_have_no_epsilons_that_state_no_privacy():
-    question = questions.mean(X[:200], (0, 100))
-    for error, hockey_stick in ((0.5, True), (0.03, False)):
-        listed = candidates(question, Plan(error, 0.9, None))
-        assert "brownian-once" in listed
-        assert ("brownian-once-hockey-stick" in listed) == hockey_stick
-        assert any(name.startswith("laplace-private") for name in listed) == hockey_stick
 
 
 def test_every_candidate_has_the_relation_of_the_question():

@@ -215,7 +215,7 @@ def test_figures_name_it(results):
 
 
 @pytest.fixture(scope="module")
-def tested(tmp_path_factory):
+def of_three_tests(tmp_path_factory):
     """Return results of a public test, a private one and one release, which mostly stop at once."""
     grid = nrjax.Grid.geometric(cheap.BOUNDARY, 5.0, 20.0, 4)
     private = nrjax.ReducedAboveThreshold(-5.0, 0.01)
@@ -228,10 +228,10 @@ def tested(tmp_path_factory):
     return study.run(tmp_path_factory.mktemp("tests"), trials=60, progress=False)
 
 
-def test_epsilons_without_the_decision_to_stop_are_named(tested):
-    marks = [case["public_test"] for case in tested.summary()["cases"]]
+def test_epsilons_without_the_decision_to_stop_are_named(of_three_tests):
+    marks = [case["public_test"] for case in of_three_tests.summary()["cases"]]
     assert marks == [True, False, False]
-    written = (tested.folder / "report.md").read_text()
+    written = (of_three_tests.folder / "report.md").read_text()
     assert f"- {PUBLIC_TEST} (public). This is right only if the score does not read" in written
     # Without an epsilon there is nothing to cover.
     case = {"case": "free", "notion": None, "public_test": True}
@@ -239,10 +239,10 @@ def test_epsilons_without_the_decision_to_stop_are_named(tested):
     assert "(all cases)" in _public_tests({"cases": [case | {"notion": "pure"}]})[0]
 
 
-def test_only_a_public_test_of_several_levels_can_start_lower(tested):
-    cases = tested.summary()["cases"]
+def test_only_a_public_test_of_several_levels_can_start_lower(of_three_tests):
+    cases = of_three_tests.summary()["cases"]
     assert all(case["stopped_at_first_step"] > 0.5 for case in cases)
-    lines = [line for line in tested.table().remarks if "start it lower" in line]
+    lines = [line for line in of_three_tests.table().remarks if "start it lower" in line]
     assert ["the trials of public stopped" in line for line in lines] == [True]
     del cases[1]["public_test"]  # as of outcomes in memory
     assert "start it lower" in report.warnings({"cases": cases[1:2]})[-1]
