@@ -42,7 +42,7 @@ class Question:
         whole: number that an error of 100 % stands for, in the question's unit.
         fixed_time: function `fixed_time(noise, error, confidence)` that returns the largest time at
             which one release meets the error with this probability; None without a closed form.
-        bound_time: the same of a time at which it surely does, by a bound that holds for all data.
+        bound_time: the same of a time of certain success, by a bound that holds for all data.
     """
 
     name: str

@@ -35,7 +35,7 @@ _BOXES = (
 """The legend entries of the elements that `draw_distribution` draws."""
 
 _LONG = 20
-"""Number of characters of a test in a title that leave no room for the trials beside it."""
+"""Number of characters of a test in a title that leave no room for the trials in its line."""
 
 _RELEASES = Patch(facecolor="0.7", edgecolor="0.2", label="releases")
 
