@@ -22,9 +22,9 @@ from nrjax._validation import as_data, as_floats, as_table, check, check_complet
 from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.choice.question import Custom as Custom
 from nrjax.choice.question import Question as Question
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.mechanism import Mechanism, brownian, discrete_laplace, laplace
 from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.interaction import Interaction
-from nrjax.mechanism import Mechanism, brownian, discrete_laplace, laplace
 from nrjax.sensitivities import Sensitivity, split_relation
 from nrjax.study.case import Case
 

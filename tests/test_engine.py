@@ -257,7 +257,7 @@ def test_vmap_over_sensitivity_and_tightness_traces_once():
 
 
 def test_numbers_of_any_type_share_a_trace():
-    from nrjax.engine import _run_until
+    from nrjax.engine.steps import _run_until
 
     before = _run_until._cache_size()
     for number in (1, 1.0, np.float32(1), np.float64(1), jnp.float32(1)):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax.engine.releases import Releases
 from nrjax.processes import Brownian, DiscreteLaplace, Laplace
-from nrjax.releases import Releases
 from tests.processes.laws import FAULTY, SOUND, gaussian, integers, laplace, path_p
 
 pytestmark = pytest.mark.numerical

@@ -13,8 +13,8 @@ from nrjax._value import check_array
 from nrjax.auditing import losses, pairs
 from nrjax.auditing.report import Audit
 from nrjax.auditing.tilted import Reported, tilted
+from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.guarantees.notions import notion_of
-from nrjax.interaction import MADE_BY, Interaction
 from nrjax.keys import abstract_key
 from nrjax.types import NoiseProcess, overrides
 

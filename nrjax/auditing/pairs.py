@@ -10,7 +10,7 @@ import numpy as np
 from nrjax._validation import check, check_integer
 from nrjax.auditing import events
 from nrjax.auditing.report import Audit
-from nrjax.interaction import Interaction
+from nrjax.engine.interaction import Interaction
 from nrjax.keys import study_key
 from nrjax.outcome import Status
 from nrjax.simulation import montecarlo

@@ -20,8 +20,8 @@ from jax import Array
 
 from nrjax._validation import concrete_or_none
 from nrjax.auditing.events import MOST_EDGES, bin_edges
-from nrjax.engine import TrialState, advance, assess, judge, start
-from nrjax.interaction import Interaction
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.steps import TrialState, advance, assess, judge, start
 from nrjax.keys import Role, key_for
 from nrjax.outcome import Status
 from nrjax.pytrees import Pytree

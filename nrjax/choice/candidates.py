@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from nrjax._validation import check
-from nrjax.fixed import FixedRelease, Notion
+from nrjax.engine.fixed import FixedRelease, Notion
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.mechanism import Mechanism
 from nrjax.guarantees import (
     GridBoundary,
     HockeyStickBoundary,
@@ -22,9 +24,7 @@ from nrjax.guarantees import (
     log_uniform,
 )
 from nrjax.guarantees.notions import PUBLIC_TEST, notion_of
-from nrjax.interaction import Interaction
 from nrjax.keys import study_key
-from nrjax.mechanism import Mechanism
 from nrjax.outcome import Status
 from nrjax.processes import IndependentLaplace
 from nrjax.questions import Custom, Question

@@ -12,8 +12,8 @@ from jax import Array
 
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_number
-from nrjax.interaction import Interaction
-from nrjax.mechanism import Mechanism
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.mechanism import Mechanism
 from nrjax.study.case import Case
 
 _SPACINGS = 256

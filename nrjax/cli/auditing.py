@@ -8,7 +8,7 @@ import tyro
 from nrjax._validation import check
 from nrjax.auditing.audit import audit, depends_on_value
 from nrjax.cli import loading
-from nrjax.interaction import Interaction
+from nrjax.engine.interaction import Interaction
 from nrjax.study import devices
 
 

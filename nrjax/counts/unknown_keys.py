@@ -28,10 +28,10 @@ from nrjax._validation import (
     concrete_or_none,
 )
 from nrjax.counts.groups import check_counts
+from nrjax.engine.mechanism import Mechanism
 from nrjax.guarantees import GridBoundary, HockeyStickBoundary, PureGuarantee
 from nrjax.guarantees._crossing import tuned
 from nrjax.guarantees._rounding import check_time, round_up
-from nrjax.mechanism import Mechanism
 from nrjax.processes import Brownian, Laplace
 from nrjax.pytrees import static
 from nrjax.schedules import Grid

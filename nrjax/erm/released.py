@@ -10,8 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._validation import check
+from nrjax.engine.mechanism import Mechanism, brownian, laplace
 from nrjax.erm.minimise import Minimum
-from nrjax.mechanism import Mechanism, brownian, laplace
 from nrjax.pytrees import Pytree, record, static
 from nrjax.sensitivities import Noise, Sensitivity
 from nrjax.types import NoiseProcess

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax import engine
 from nrjax._validation import check, check_integer
-from nrjax.interaction import Interaction
+from nrjax.engine import steps
+from nrjax.engine.interaction import Interaction
 from nrjax.keys import abstract_key, key_for
 from nrjax.simulation.families import Trials, as_family
 from nrjax.simulation.memory import bytes_of, largest_array
@@ -136,7 +136,7 @@ class Batching:
             tile = min(tile, sizes.spared_tile) if spared else tile
             tile = min(tile, path_tile)
             if not self.on_cpu:  # data that a score takes from its scope are not among its leaves
-                evaluated = largest_array(engine.assess, trial, jnp.int32(0), first.process)
+                evaluated = largest_array(steps.assess, trial, jnp.int32(0), first.process)
                 tile = power_of_two(_EVALUATED // max(evaluated, 1), 1, tile)
             if length is None and not trial._uses_bounds:
                 # The states of a tile, and its noise at several steps, should fit into the cache.
@@ -204,8 +204,8 @@ _EVALUATED = 2**30
 @jax.jit  # traced once per kind of trial, and never compiled
 def _forms(trial: Interaction, key: Any) -> tuple[Any, Any]:
     """Return the first state and the outcome of a trial, to read their shapes."""
-    state = engine.start(trial, key)
-    return state, engine.finish(trial, state)
+    state = steps.start(trial, key)
+    return state, steps.finish(trial, state)
 
 
 def check_batching(batching: Any) -> Batching:

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax import engine
 from nrjax._threefry import in_own_kernel
-from nrjax.engine import TrialState
+from nrjax.engine import steps
+from nrjax.engine.steps import TrialState
 from nrjax.keys import is_custom
 from nrjax.outcome import Status
 from nrjax.simulation.families import Trials
@@ -61,20 +61,20 @@ def _take(
     """
     trial = share.member(number)
     utility = trial.utility.at(state.step)
-    make = partial(engine.release_of, trial)
+    make = partial(steps.release_of, trial)
     if math.prod(trial.process.shape) > 1:  # XLA:CPU reduces computed entries slowly
         own = partial(in_own_kernel, jax.random.key_data(share.key), make)
         release = jax.lax.platform_dependent(state.process, cpu=own, default=make)
     else:
         release = make(state.process)
-    hypothesis, value = engine.assess_release(trial, utility, release)
+    hypothesis, value = steps.assess_release(trial, utility, release)
     running = {"status": jnp.int32(Status.RUNNING)}
     state = state._replace(next_time=state.time, hypothesis=hypothesis, utility=value, **running)
-    judged = engine.judge(trial, state, hypothesis, value)
+    judged = steps.judge(trial, state, hypothesis, value)
     # Trials that have ended take the other steps of their block too, at a valid time.
-    valid = engine.time_status(judged.next_time, state.time) == Status.RUNNING
+    valid = steps.time_status(judged.next_time, state.time) == Status.RUNNING
     time = jnp.where(valid, judged.next_time, state.time)
-    following = engine.advance(trial, judged._replace(next_time=time, **running), drawn)
+    following = steps.advance(trial, judged._replace(next_time=time, **running), drawn)
     following = following._replace(step=state.step + 1, time=time)
     status = jnp.where(judged.status == Status.RUNNING, following.status, judged.status)
     code = jnp.where(status == Status.RUNNING, 0, _CODES * state.step + status)
@@ -90,9 +90,9 @@ def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, 
     trial = share.family.member(varied)
     step, status = code // _CODES, code % _CODES
     if record.hypothesis is None:
-        record = record._replace(hypothesis=engine.release_of(trial, record.process))
+        record = record._replace(hypothesis=steps.release_of(trial, record.process))
     judged = record.time, record.hypothesis, record.utility
-    judged = jax.tree.map(lambda leaf: jnp.where(step < 0, engine.blank(leaf), leaf), judged)
+    judged = jax.tree.map(lambda leaf: jnp.where(step < 0, steps.blank(leaf), leaf), judged)
     values = dict(zip(("time", "hypothesis", "utility"), judged, strict=True), status=status)
     ended = record._replace(step=step, epsilon=jnp.where(step < 0, 0, record.epsilon), **values)
     return share.finish(varied, ended)
@@ -218,13 +218,13 @@ class Blocks(NamedTuple):
     def draw(self, *leaves: list[Array]) -> Array | None:
         """Return each lane's numbers of a block's rewinds, two per hash, if it needs one each."""
         trial, first = self.share.member(jnp.int32(0)), self.state.join(leaves[0], *self.form)
-        if not engine.draws_one(trial, first.noise):
+        if not steps.draws_one(trial, first.noise):
             return None
         late = first.step % 2 if self.block % 2 else 0  # whether the first number is a second one
-        steps = first.step - late + jnp.arange(1, self.block + 1, 2, dtype=jnp.int32)
+        step_numbers = first.step - late + jnp.arange(1, self.block + 1, 2, dtype=jnp.int32)
         keys = jax.vmap(lambda *leaves: self.state.join(*leaves).noise, (None, 0, 0))(*leaves)
-        lanes = jax.vmap(partial(engine.draw_two, trial), (0, None), 1)
-        drawn = jax.vmap(lanes, (None, 0))(keys, steps)
+        lanes = jax.vmap(partial(steps.draw_two, trial), (0, None), 1)
+        drawn = jax.vmap(lanes, (None, 0))(keys, step_numbers)
         drawn = drawn.reshape(-1, *drawn.shape[2:])
         return jax.lax.dynamic_slice_in_dim(drawn, late, self.block)
 
@@ -275,8 +275,8 @@ class Blocks(NamedTuple):
         """
         rows = code.size
         number = jnp.arange(rows, dtype=jnp.int32)
-        steps = self.share.member(number[0]).schedule.max_steps
-        table = _empty(jax.eval_shape(self.take_shared, shared)[1][1], steps + self.block)
+        max_steps = self.share.member(number[0]).schedule.max_steps
+        table = _empty(jax.eval_shape(self.take_shared, shared)[1][1], max_steps + self.block)
         records = jax.eval_shape(self.take, number[0], None, shared, *self.form)[1]
         running = (number < self.share.size) & (code == 0)
         ranks, living = _ranks(running)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._validation import check
-from nrjax.interaction import Interaction
+from nrjax.engine.interaction import Interaction
 from nrjax.pytrees import Pytree, static
 
 

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax import engine
 from nrjax._tracing import cached_trace
-from nrjax.engine import TrialState
-from nrjax.interaction import Interaction
+from nrjax.engine import steps
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.steps import TrialState
 from nrjax.keys import is_key, step_key, trial_key
 from nrjax.outcome import Status
 from nrjax.simulation.families import Family, Single, Trials, as_family
@@ -99,12 +99,12 @@ class DeviceShare(NamedTuple):
         """Return the varied leaves and the first state of the share's trial `number`."""
         varied = self.family.select(number % self.points)
         key = trial_key(self.key, self.first + (number // self.points).astype(jnp.uint32))
-        return varied, engine.start(self.family.member(varied), key)
+        return varied, steps.start(self.family.member(varied), key)
 
     def finish(self, varied: Any, state: TrialState) -> dict[str, Any]:
         """Return the selected results of a trial that has ended."""
         trial = self.family.member(varied)
-        return self.options.select_fields(engine.finish(trial, state), trial)
+        return self.options.select_fields(steps.finish(trial, state), trial)
 
     def vmap(self, function: Callable[..., Any], varied: Any, *arguments: Any) -> Any:
         """Map a function of an interaction and arguments over lanes, each with its own point."""
@@ -152,10 +152,10 @@ def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Ar
     inverted bounds, which end the trial, the stand-in is NaN.
     """
     utility = trial.utility.at(state.step)
-    bounds = utility.bounds_from_release(engine.release_of(trial, state.process))
+    bounds = utility.bounds_from_release(steps.release_of(trial, state.process))
     pair = jnp.stack([jnp.asarray(bound, trial.dtype) for bound in bounds])
     query = step_key(state.query, state.step)
-    epsilon = engine.release_epsilon(trial, state.process, state.time)
+    epsilon = steps.release_epsilon(trial, state.process, state.time)
     # The noise of the rule is drawn once: only the utility is mapped.
     low, high = jax.vmap(lambda bound: trial.rule.step(query, state.rule, epsilon, bound)[1])(pair)
     inverted = pair[0] > pair[1]
@@ -168,7 +168,7 @@ def _assess_wanted(share: DeviceShare, carry: Lanes, wanted: Array) -> tuple[Any
     state = carry.state
     current = (state.hypothesis, state.utility)
     arguments = (carry.varied, state.step, state.process)
-    assess = partial(share.vmap, engine.assess)
+    assess = partial(share.vmap, steps.assess)
     # XLA moves work that does not depend on the tile's number out of the loop (all of it, if the
     # lanes are one tile). Without a branch it would be done even if no lane is wanted.
     return jax.lax.cond(
@@ -233,9 +233,9 @@ def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialSt
         needs_exact: Array,
     ) -> TrialState:
         utility = assessed.utility
-        # Any status but RUNNING makes `engine.judge` leave the lane as it is.
+        # Any status but RUNNING makes `steps.judge` leave the lane as it is.
         held = state._replace(status=jnp.where(deferred, Status.EXHAUSTED, state.status))
-        new = engine.judge(trial, held, assessed.hypothesis, utility)
+        new = steps.judge(trial, held, assessed.hypothesis, utility)
         # Only a stand-in for inverted bounds is NaN where bounds decide.
         wrong = assessed.decided & jnp.isnan(utility) & (new.status != Status.INVALID_COST)
         status = jnp.where(wrong, Status.INVALID_BOUNDS, new.status)
@@ -248,7 +248,7 @@ def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialSt
     # In a separate branch: XLA would draw the rule's noise again for every entry of a release.
     state = jax.lax.cond(
         jnp.any(state.status == Status.RUNNING),
-        lambda: share.vmap(engine.advance, carry.varied, state),
+        lambda: share.vmap(steps.advance, carry.varied, state),
         lambda: state,
     )
     status = jnp.where(deferred, carry.state.status, state.status)

@@ -11,9 +11,9 @@ import numpy as np
 from jax import Array
 
 from nrjax._validation import check, check_integer
-from nrjax.interaction import MADE_BY, Interaction
+from nrjax.engine.interaction import MADE_BY, Interaction
+from nrjax.engine.path import Path
 from nrjax.outcome import Outcome
-from nrjax.path import Path
 from nrjax.simulation import blocks, lanes, resolved, tiles
 from nrjax.simulation.batching import Batching, check_batching, first_member, power_of_two
 from nrjax.simulation.families import Trials, as_family

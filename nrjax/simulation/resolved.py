@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax import engine
 from nrjax._numerics import exact_float
 from nrjax._validation import check, check_positive
-from nrjax.interaction import Interaction
+from nrjax.engine import steps
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.path import Path, path_step, run_path
 from nrjax.keys import trial_key
-from nrjax.path import Path, path_step, run_path
 from nrjax.pytrees import Pytree
 from nrjax.simulation.tiles import Options, run_batches, where_wanted
 from nrjax.types import Utility, overrides
@@ -47,7 +47,7 @@ class Resolved(Pytree):
         """Return the hypothesis, the middle of its bounds, and whether the bounds are close."""
         trial = self.interaction
         utility = trial.utility.at(step)
-        hypothesis = utility.hypothesis(engine.release_of(trial, process))
+        hypothesis = utility.hypothesis(steps.release_of(trial, process))
         bounds = utility.bounds(hypothesis, rounding=False)
         low, high = (jnp.asarray(bound, trial.dtype) for bound in bounds)
         # False for bounds that are NaN or inverted.
@@ -60,7 +60,7 @@ class Resolved(Pytree):
         return exact_float(trial.utility.at(step).evaluate(hypothesis), trial.dtype)
 
     def path(self, key: Array, length: int) -> Path:
-        """Return the path of one trial, like `nrjax.path.run_path`."""
+        """Return the path of one trial, like `nrjax.engine.path.run_path`."""
 
         def assess(step: Array, process: Any) -> tuple[Any, Array]:
             hypothesis, middle, close = self.estimate(step, process)
@@ -92,7 +92,7 @@ def run(
 
     def paths(numbers: Array) -> dict[str, Any]:
         keys = jax.vmap(lambda number: trial_key(key, first + number))(numbers)
-        start = jax.vmap(lambda key: engine.start(trial.interaction, key))(keys)
+        start = jax.vmap(lambda key: steps.start(trial.interaction, key))(keys)
         carry = start, jnp.zeros((lanes,), bool)
         _, rows = jax.lax.scan(take_step, carry, None, length=options.length)
         rows = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rows)

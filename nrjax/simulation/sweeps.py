@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from nrjax.interaction import Interaction
+from nrjax.engine.interaction import Interaction
 from nrjax.outcome import Outcome
 from nrjax.simulation import montecarlo
 from nrjax.simulation.batching import Batching

@@ -11,7 +11,7 @@ from jax import Array
 
 from nrjax._format import representation
 from nrjax._validation import as_floats, check
-from nrjax.interaction import MADE_BY, Interaction
+from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.resolved import Resolved
@@ -66,7 +66,7 @@ class Quantity:
 
     Attributes:
         of: function, written in JAX and defined at module level, that returns the quantity. Its
-            argument is the trial's `Outcome`; in a curve, the `nrjax.path.Path`; for a custom
+            argument is the trial's `Outcome`; in a curve, the `nrjax.Path`; for a custom
             trial, the trial's result. None keeps the field that has the quantity's name.
         bins: bins of the histogram for `keep="summary"`: `nrjax.LogBins` or `nrjax.WholeBins`,
             None to keep moments only, or "fitting" to choose bins by the quantity's dtype.

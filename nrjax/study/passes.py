@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax import engine
 from nrjax._validation import check
-from nrjax.interaction import Interaction
-from nrjax.path import run_path
+from nrjax.engine import steps
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.path import run_path
 from nrjax.simulation import lanes, montecarlo
 from nrjax.simulation.batching import Batching, power_of_two
 from nrjax.simulation.counting import Tally
@@ -82,10 +82,10 @@ def pass_specs(case: Case, trials: int, chunk: int | None, keep: str) -> dict[st
 
 
 def _one_outcome(interaction: Any, key: Array) -> Any:
-    start = engine.start(interaction, key)
+    start = steps.start(interaction, key)
     if interaction._uses_bounds:  # bounds decide, so the fingerprint must include them
         lanes.decide_from_bounds(interaction, start)
-    return engine.finish(interaction, engine.step(interaction, start))
+    return steps.finish(interaction, steps.step(interaction, start))
 
 
 def _one_path(trial: Any, key: Array) -> Any:

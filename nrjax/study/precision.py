@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nrjax._validation import check
-from nrjax.interaction import Interaction
+from nrjax.engine.interaction import Interaction
 from nrjax.study.case import Case
 from nrjax.study.histograms import EPSILON_BINS
 from nrjax.study.intervals import rank_of

@@ -14,8 +14,8 @@ from jax import Array
 
 from nrjax._tracing import sharing_traces
 from nrjax._validation import check
+from nrjax.engine.interaction import Interaction
 from nrjax.guarantees.notions import notion_of
-from nrjax.interaction import Interaction
 from nrjax.keys import study_key
 from nrjax.sensitivities import relation_of
 from nrjax.study import provenance

@@ -96,7 +96,7 @@ def test_the_engine_asks_for_all_releases_everywhere(dtype):
     outcome = nrjax.run_until(KEY, trial(np.full(8, 2.0), rule=rule))
     assert (outcome.step, outcome.status) == (5, Status.STOPPED)  # 0.5 a release
     assert outcome.test_epsilon == outcome.mechanism_epsilon
-    state = nrjax.engine.start(trial(np.full(8, 2.0), rule=rule), KEY)
+    state = nrjax.engine.steps.start(trial(np.full(8, 2.0), rule=rule), KEY)
     np.testing.assert_allclose(state.rule, 0.5, rtol=1e-5)
     np.testing.assert_array_less(np.asarray(0.5, dtype), state.rule)
 

@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._cross_checks import check_integral
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_integer, check_shape, concrete_or_none
 from nrjax._value import check_array, split_value
+from nrjax.engine.checks_between_parts import check_integral
 from nrjax.guarantees._rounding import check_time
 from nrjax.keys import abstract_key, check_key
 from nrjax.outcome import Status

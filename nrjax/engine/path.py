@@ -13,7 +13,8 @@ from jax import Array
 from nrjax._modes import neutral_config
 from nrjax._threefry import unrolled
 from nrjax._validation import concrete_or_none
-from nrjax.engine import (
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.steps import (
     TrialState,
     advance,
     assess,
@@ -24,7 +25,6 @@ from nrjax.engine import (
     start,
     time_status,
 )
-from nrjax.interaction import Interaction
 from nrjax.outcome import Status, result_representation
 from nrjax.pytrees import record
 

@@ -12,9 +12,9 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_choice, check_number
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.mechanism import Mechanism
 from nrjax.guarantees import GridBoundary, HockeyStickBoundary
-from nrjax.interaction import Interaction
-from nrjax.mechanism import Mechanism
 from nrjax.schedules import Grid
 from nrjax.types import Utility
 

@@ -10,20 +10,19 @@ from typing import Any, Literal
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax import _levels
-from nrjax._cross_checks import check_integral, check_own_value
 from nrjax._format import format_value
-from nrjax._levels import Levels
 from nrjax._numerics import float_dtype
 from nrjax._validation import as_table, check, check_numbers, check_positive, concrete_or_none
 from nrjax._value import check_array
+from nrjax.engine.checks_between_parts import check_integral, check_own_value
+from nrjax.engine.interaction import Interaction
+from nrjax.engine.levels import Levels, resolve, settle, settle_for_test
 from nrjax.guarantees import (
     DiscretePureGuarantee,
     LinearBoundary,
     MinimaxBoundary,
     PureGuarantee,
 )
-from nrjax.interaction import Interaction
 from nrjax.processes import Brownian, DiscreteLaplace, Laplace
 from nrjax.pytrees import Pytree
 from nrjax.sensitivities import relation_of, shared_relation
@@ -107,7 +106,7 @@ class Mechanism(Pytree):
         Args:
             levels: epsilons `(low, high, count)` in equal ratios, or a schedule such as a `Grid`.
         """
-        guarantee, schedule = _levels.settle(self.guarantee, self._levels(levels))
+        guarantee, schedule = settle(self.guarantee, self._levels(levels))
         tightened = None if guarantee is None else guarantee.on(schedule)
         return dataclasses.replace(self, guarantee=tightened)
 
@@ -119,7 +118,7 @@ class Mechanism(Pytree):
         `options` are other arguments of `nrjax.Interaction`, such as `max_steps`.
         """
         check(isinstance(schedule, Schedule), "schedule", schedule, "an instance of nrjax.Schedule")
-        guarantee = _levels.settle(self.guarantee, schedule)[0]
+        guarantee = settle(self.guarantee, schedule)[0]
         parts: Any = {"value": self.value, "process": self.process, "guarantee": guarantee}
         return Interaction(**parts, schedule=schedule, utility=utility, rule=rule, **options)
 
@@ -202,10 +201,10 @@ class Mechanism(Pytree):
             options["confidence"] = 0.9 if confidence is None else confidence
             target: Any = at_least
             set_up = functools.partial(accuracy.private_test, target, sensitivity=known, **options)
-            settled, rule = _levels.settle_for_test(self.guarantee, levels, set_up)
+            settled, rule = settle_for_test(self.guarantee, levels, set_up)
         else:
             rule = PublicThreshold(at_least) if rule is None else rule
-            settled = _levels.settle(self.guarantee, levels)
+            settled = settle(self.guarantee, levels)
         guarantee, schedule = settled
         mechanism = dataclasses.replace(self, guarantee=guarantee)
         return mechanism.interaction(schedule, utility, rule, shift=shift)
@@ -222,7 +221,7 @@ class Mechanism(Pytree):
         return score
 
     def _levels(self, levels: Levels | None) -> Levels:
-        return _levels.resolve(levels, self.guarantee, self.process, float_dtype(self.value))
+        return resolve(levels, self.guarantee, self.process, float_dtype(self.value))
 
 
 def brownian(

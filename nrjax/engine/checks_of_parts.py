@@ -105,7 +105,7 @@ def _is_own(error: Exception) -> bool:
     """Return whether nrjax raised an error, so that its message needs no addition."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     name = frame.f_globals.get("__name__", "")
-    return name.split(".")[0] == "nrjax" and name not in ("nrjax._interface_checks", "nrjax.types")
+    return name.split(".")[0] == "nrjax" and name not in (__name__, "nrjax.types")
 
 
 @partial(jax.jit, static_argnames="structure")

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._cross_checks import COST_TOLERANCE
 from nrjax._modes import neutral_config
 from nrjax._numerics import exact_float
 from nrjax._threefry import is_nrjax_key, shared, unrolled
 from nrjax._tracing import cached_trace
 from nrjax._validation import check
-from nrjax.interaction import Interaction
+from nrjax.engine.checks_between_parts import COST_TOLERANCE
+from nrjax.engine.interaction import Interaction
 from nrjax.keys import Role, check_key, is_key, key_for, role_key, step_key
 from nrjax.outcome import Outcome, Status
 from nrjax.types import BlockwiseProcess, Utility

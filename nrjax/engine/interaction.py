@@ -10,7 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._cross_checks import (
+from nrjax._numerics import float_dtype, holds
+from nrjax._validation import check, check_numbers, check_shape, concrete_or_none, is_integer
+from nrjax._value import Value, check_array, split_value
+from nrjax.engine.checks_between_parts import (
     check_costs,
     check_group,
     check_noise,
@@ -18,10 +21,7 @@ from nrjax._cross_checks import (
     check_rule,
     check_sensitivities,
 )
-from nrjax._interface_checks import check_results, state_follows_utility
-from nrjax._numerics import float_dtype, holds
-from nrjax._validation import check, check_numbers, check_shape, concrete_or_none, is_integer
-from nrjax._value import Value, check_array, split_value
+from nrjax.engine.checks_of_parts import check_results, state_follows_utility
 from nrjax.keys import abstract_key
 from nrjax.pytrees import Pytree, static
 from nrjax.sensitivities import shared_relation, split_relation

@@ -1,0 +1,1 @@
+"""One trial: the interaction of its six parts, the checks of these parts, and its steps."""
