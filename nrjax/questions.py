@@ -5,345 +5,37 @@ Sums and counts also take the relation "add-remove", under which the number of r
 people with up to 3 rows write "replace, 3 rows" or "add-remove, 3 rows".
 """
 
-from __future__ import annotations
+from nrjax.choice.question import Custom, Question
+from nrjax.choice.questions import (
+    DELTA,
+    count,
+    counts,
+    custom,
+    distance,
+    histogram,
+    largest_error,
+    largest_relative_error,
+    linear_regression,
+    logistic_regression,
+    mean,
+    sum,
+    vector_mean,
+)
 
-import dataclasses
-import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
-
-import jax.numpy as jnp
-import numpy as np
-from jax import Array
-from jax.typing import ArrayLike
-
-from nrjax._numerics import float_dtype
-from nrjax._validation import as_data, as_floats, as_table, check, check_complete, check_number
-from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
-from nrjax.choice.question import Custom as Custom
-from nrjax.choice.question import Question as Question
-from nrjax.engine.interaction import Interaction
-from nrjax.engine.mechanism import Mechanism, brownian, discrete_laplace, laplace
-from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.sensitivities import Sensitivity, split_relation
-from nrjax.study.case import Case
-
-DELTA = 1e-6
-"""Default probability with which the loss may exceed the stated epsilon of Brownian noise."""
-_ULP = float(np.finfo(float).eps)
-_MOST_ROWS = 2**31
-"""Largest number of rows if the number is private, for the rounding of a sum."""
-
-
-def largest_error(release: Array, truth: Array) -> Array:
-    """Return minus the largest absolute error of a coordinate."""
-    return -jnp.max(jnp.abs(release - truth))
-
-
-def distance(release: Array, truth: Array) -> Array:
-    """Return minus the l2 norm of the error."""
-    return -jnp.linalg.norm(release - truth)
-
-
-def largest_relative_error(release: Array, truth: Array, within: Array) -> Array:
-    """Return minus the largest error relative to `max(count, within)`, at least -1."""
-    return -jnp.minimum(jnp.max(jnp.abs(release - truth) / jnp.maximum(truth, within)), 1.0)
-
-
-def mean(
-    x: ArrayLike,
-    bounds: tuple[float, float],
-    *,
-    delta: float = DELTA,
-    relation: str = "replace",
-) -> Question:
-    """Return the question for the mean of numbers, whose error is the absolute error.
-
-    >>> question = nrjax.questions.mean([1.0, 4.0, 2.0], bounds=(0.0, 5.0))
-    >>> round(question.error("3 %"), 3)
-    0.07
-
-    Args:
-        x: numbers, shape (rows,). They are clipped to the bounds.
-        bounds: smallest and largest possible number. They must not come from the data.
-        delta: probability with which the loss of Brownian noise may exceed its epsilon.
-        relation: relation of the neighbours, "replace" or such as "replace, 3 rows". The number of
-            rows is public: for "add-remove" use `sum` and `count`.
-
-    Raises:
-        ValueError: `x` is empty or not finite, the bounds do not rise, or the relation does not
-            suit the question.
-    """
-    x, width, most = _clipped(x, bounds)
-    name, value = f"mean of {x.size:,} values", math.fsum(x) / x.size
-    changed = width / x.size * _replaced_rows(relation)
-    return _numbers(name, value, changed, most, delta, relation)
-
-
-def sum(
-    x: ArrayLike,
-    bounds: tuple[float, float],
-    *,
-    delta: float = DELTA,
-    relation: str = "replace",
-) -> Question:
-    """Return the question for the sum of numbers. Arguments and errors are as for `mean`.
-
-    Under the relation "add-remove" no private test is offered, since the rounding of the sum would
-    disclose the number of rows.
-    """
-    x, width, most = _clipped(x, bounds)
-    base, rows = split_relation(relation)
-    value = math.fsum(x)
-    if base == "replace":
-        name = f"sum of {x.size:,} values"
-        return _numbers(name, value, width * rows, most * x.size, delta, relation)
-    check(x.size <= _MOST_ROWS, "rows of x", x.size, f"at most {_MOST_ROWS:,}")
-    question = _numbers("sum", value, most * rows, most * _MOST_ROWS, delta, relation)
-    return dataclasses.replace(question, sensitivity=None)
-
-
-def count(x: ArrayLike, *, delta: float = DELTA, relation: str = "replace") -> Question:
-    """Return the question for the number of true entries, whose error is the absolute error.
-
-    Args:
-        x: booleans, or numbers 0 and 1, shape (rows,).
-        delta: as for `mean`.
-        relation: "replace", "add-remove", or such as "add-remove, 3 rows".
-
-    Raises:
-        ValueError: `x` is empty or has other entries.
-    """
-    check_complete("x", x)
-    x = np.asarray(as_table(x))
-    ok = x.ndim == 1 and x.size > 0 and np.isin(x, (0, 1)).all()
-    check(ok, "x", x, "a vector of booleans, or of 0 and 1")
-    is_public = split_relation(relation)[0] == "replace"
-    name = f"count of {x.size:,} rows" if is_public else "count"
-    number = np.asarray(np.count_nonzero(x))  # a sum of narrow floats would be rounded
-    return _counts(name, number, delta, relation, single=True)
-
-
-def histogram(
-    values: ArrayLike, bins: ArrayLike, *, delta: float = DELTA, relation: str = "replace"
-) -> Question:
-    """Return the question for a histogram, whose error is the largest error of a bin.
-
-    Args:
-        values: numbers, shape (rows,). Numbers outside all bins count nowhere.
-        bins: rising edges of the bins, shape (bins + 1,). They must not come from the data.
-        delta: as for `mean`.
-        relation: as for `count`.
-
-    Raises:
-        ValueError: the edges do not rise, or the values are not a vector of numbers, or missing.
-    """
-    expected = "a vector of numbers, at least one"
-    values = as_data("values", values, lambda n: n.ndim == 1 and n.size > 0, expected)
-    expected = "rising edges, at least two"
-    edges = as_floats("bins", bins, lambda n: n.ndim == 1 < n.size and np.diff(n) > 0, expected)
-    counts = np.histogram(values, edges)[0]
-    return _counts(f"histogram of {counts.size:,} bins", counts, delta, relation)
-
-
-def counts(
-    groups: Sequence[Hashable] | ArrayLike,
-    within: float,
-    *,
-    delta: float = DELTA,
-    relation: str = "replace",
-) -> Question:
-    """Return the question for counts by group, whose error is the largest relative error.
-
-    The error of a group is relative to its count, or to `within` if the count is smaller. It is a
-    fraction, such as 0.03 or "3 %". The set of groups is taken as public. If it is private, use
-    `nrjax.counts.unknown_keys`.
-
-    >>> nrjax.questions.counts(["a", "b", "a"], within=100)
-    Question('counts of 2 groups')
-
-    Args:
-        groups: group of each row, shape (rows,).
-        within: count below which errors are relative to `within`, at least 1.
-        delta: as for `mean`.
-        relation: as for `count`.
-
-    Raises:
-        ValueError: there is no row, a group is missing, or `within` is below 1.
-    """
-    check_complete("groups", groups)
-    groups = np.asarray(as_table(groups))
-    check(groups.ndim == 1 and groups.size > 0, "groups", groups, "a vector, at least one row")
-    within = check_number(
-        "within", within, lambda n: (n >= 1) & (n < np.inf), "at least 1, and finite"
-    )
-    sizes = np.unique(groups, return_counts=True)[1]
-    question = _counts(f"counts of {sizes.size:,} groups", sizes, delta, relation)
-    return dataclasses.replace(
-        question,
-        score=largest_relative_error,
-        data=(sizes.astype(float), float(within)),
-        # Of errors up to 1.
-        sensitivity=2 * split_relation(relation)[1] / within + 4 * _machine_epsilon(),
-        whole=1.0,
-        fixed_time=times_within(np.maximum(sizes, within)),
-    )
-
-
-def vector_mean(
-    rows: ArrayLike, row_norm: float, *, delta: float = DELTA, relation: str = "replace"
-) -> Question:
-    """Return the question for the mean of vectors, whose error is the l2 norm of the error.
-
-    Args:
-        rows: vectors, shape (rows, dimension). Longer ones are scaled down to `row_norm`.
-        row_norm: largest l2 norm of a row. It must not come from the data.
-        delta: as for `mean`.
-        relation: as for `mean`.
-
-    Raises:
-        ValueError: `rows` is not a table of finite numbers, or `row_norm` is not positive.
-    """
-    expected = "finite numbers of shape (rows, dimension)"
-    table = as_data("rows", rows, lambda n: n.ndim == 2 and n.size and np.isfinite(n), expected)
-    check_number("row_norm", row_norm)
-    norms = np.linalg.norm(table, axis=1, keepdims=True)
-    clipped = (table * np.minimum(1.0, row_norm / np.maximum(norms, 1e-300))).T
-    value = np.ascontiguousarray(clipped).mean(axis=1)  # summed in pairs, which rounds little
-    size, dimension = table.shape
-    changed = 2 * _replaced_rows(relation) / size
-    width = float(row_norm) * (changed * (1 + (dimension + 8) * _ULP) + 64 * _ULP)
-    return Question(
-        name=f"mean of {size:,} vectors of {dimension:,} numbers",
-        mechanisms=_mechanisms(value, width * math.sqrt(dimension), width, delta, relation),
-        score=distance,
-        data=(value,),
-        sensitivity=width + _machine_epsilon() * float(row_norm),
-        whole=float(np.linalg.norm(value)),
-        fixed_time=times_at_distance(dimension),
-    )
-
-
-def logistic_regression(
-    x: ArrayLike, y: ArrayLike, *, regularisation: float = 0.05, delta: float = DELTA
-) -> Question:
-    """Return the question for a logistic regression, whose error is the excess loss.
-
-    An error of 3 % is 3 % of the loss of the optimum.
-
-    Args:
-        x: features, shape (rows, dimension), rows of l2 norm at most 1 (`nrjax.datasets`).
-        y: labels -1 and 1, shape (rows,).
-        regularisation: lambda > 0.
-        delta: as for `mean`.
-
-    Raises:
-        ValueError: as for `nrjax.erm.LogisticProblem.fit`.
-    """
-    question = _problem("logistic", LogisticProblem.fit(x, y, regularisation), delta)
-    bound = times_by_curvature(0.25 + regularisation, np.shape(x)[1])  # for rows of norm 1
-    return dataclasses.replace(question, bound_time=bound)
-
-
-def linear_regression(
-    x: ArrayLike, y: ArrayLike, *, regularisation: float = 0.05, delta: float = DELTA
-) -> Question:
-    """Return the question for a ridge regression, whose error is the excess loss.
-
-    Arguments and errors are as for `logistic_regression`, but `y` are numbers from -1 to 1.
-    """
-    return _problem("linear", RidgeProblem.fit(x, y, regularisation), delta)
-
-
-def custom(factory: Callable[[float], Mapping[str, Interaction | Case]]) -> Custom:
-    """Return a question whose candidates a function makes (`nrjax.Choice` has an example).
-
-    Args:
-        factory: `factory(error)` returns a dict of interactions by name, the simplest first. Their
-            utility is minus the error: a trial meets the target if it stops with a utility of at
-            least `-error`. For another goal it returns a `nrjax.Case(trial=interaction, goal=...)`.
-
-    Raises:
-        ValueError: `factory` is not a function.
-    """
-    check(callable(factory), "factory", factory, "a function of the error")
-    return Custom(factory=factory)
-
-
-def _machine_epsilon() -> float:
-    """Return the machine epsilon of a run, to which the data of a score are rounded."""
-    return float(np.finfo(float_dtype()).eps)
-
-
-def _clipped(x: ArrayLike, bounds: Any) -> tuple[np.ndarray, float, float]:
-    """Return numbers clipped to the bounds, the width of the bounds, and the largest number."""
-    expected = "a vector of finite numbers, at least one"
-    numbers = as_data("x", x, lambda n: n.ndim == 1 and n.size > 0 and np.isfinite(n), expected)
-    expected = "(low, high) with low < high, for example (0.0, 100.0)"
-    low, high = as_floats(
-        "bounds", bounds, lambda n: n.shape == (2,) and -np.inf < n[0] < n[1] < np.inf, expected
-    ).tolist()
-    return np.clip(numbers, low, high), high - low, max(abs(low), abs(high))
-
-
-def _replaced_rows(relation: str) -> int:
-    """Return the number of rows that are replaced, if the relation has a public number of rows."""
-    base, rows = split_relation(relation)
-    hint = "Use nrjax.questions.sum and count, since the number of rows is private."
-    check(base == "replace", "relation", relation, "'replace' for a mean", hint)
-    return rows
-
-
-def _mechanisms(
-    value: Any, l1: float, l2: float, delta: float, relation: str
-) -> dict[str, Mechanism]:
-    return {
-        "laplace": laplace(value, Sensitivity(l1, "l1", relation)),
-        "brownian": brownian(value, Sensitivity(l2, "l2", relation), delta),
-    }
-
-
-def _numbers(
-    name: str, value: float, width: float, most: float, delta: float, relation: str
-) -> Question:
-    """Return the question for a real number of this sensitivity before rounding, at most `most`."""
-    sensitivity = width * (1 + 2 * _ULP) + 2 * _ULP * most
-    return Question(
-        name=name,
-        mechanisms=_mechanisms(value, sensitivity, sensitivity, delta, relation),
-        score=largest_error,
-        data=(value,),
-        sensitivity=sensitivity + _machine_epsilon() * most,
-        whole=abs(value),
-        fixed_time=times_within(np.ones(1)),
-    )
-
-
-def _counts(
-    name: str, sizes: np.ndarray, delta: float, relation: str, single: bool = False
-) -> Question:
-    """Return the question for counts, each of which changes by at most 1 for each row."""
-    value = sizes.astype(float)
-    base, rows = split_relation(relation)
-    changes = rows if single or base == "add-remove" else 2 * rows  # in l1
-    l2 = rows * math.sqrt(changes / rows)
-    discrete = {"discrete laplace": discrete_laplace(value, Sensitivity(changes, "l1", relation))}
-    return Question(
-        name=name,
-        mechanisms=discrete | _mechanisms(value, changes, l2, delta, relation),
-        score=largest_error,
-        data=(value,),
-        sensitivity=float(rows),
-        whole=float(value.max()),
-        fixed_time=times_within(np.ones(value.size)),
-    )
-
-
-def _problem(kind: str, problem: Any, delta: float) -> Question:
-    """Return the question for a private regression."""
-    return Question(
-        name=f"{kind} regression on {problem.rows:,} rows of {problem.dimension:,} features",
-        mechanisms={"laplace": problem.laplace(), "brownian": problem.brownian(delta)},
-        best=-problem.optimum_loss,
-        whole=problem.optimum_loss,
-    )
+__all__ = [
+    "DELTA",
+    "Custom",
+    "Question",
+    "count",
+    "counts",
+    "custom",
+    "distance",
+    "histogram",
+    "largest_error",
+    "largest_relative_error",
+    "linear_regression",
+    "logistic_regression",
+    "mean",
+    "sum",
+    "vector_mean",
+]

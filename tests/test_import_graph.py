@@ -12,7 +12,7 @@ import pytest
 import nrjax
 
 ROOT = Path(nrjax.__file__).parent
-FACADE = {"nrjax", "nrjax._public"}
+FACADE = {"nrjax", "nrjax._public", "nrjax.questions"}
 """Modules that hold the public names, which users import and the package itself does not."""
 
 
@@ -43,7 +43,7 @@ ORDER = (
     ("cli", "__main__"),
     ("papers",),
     ("auditing",),
-    ("choice", "questions"),
+    ("choice",),
     ("study",),
     ("simulation",),
     ("counts", "erm", "datasets", "private_selection"),

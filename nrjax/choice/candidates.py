@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nrjax._validation import check
+from nrjax.choice.question import Custom, Question
 from nrjax.engine.fixed import FixedRelease, Notion
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism
@@ -27,7 +28,6 @@ from nrjax.guarantees.notions import PUBLIC_TEST, notion_of
 from nrjax.keys import study_key
 from nrjax.outcome import Status
 from nrjax.processes import IndependentLaplace
-from nrjax.questions import Custom, Question
 from nrjax.schedules import Grid
 from nrjax.simulation.montecarlo import outcomes
 from nrjax.stopping import accuracy

@@ -16,11 +16,11 @@ from nrjax._tracing import sharing_traces
 from nrjax._validation import as_floats, check, check_integer, check_number
 from nrjax.choice import anytime
 from nrjax.choice.candidates import CHUNK, FIXED, ORACLE, Candidate, Plan, candidates
+from nrjax.choice.question import Custom, Question
 from nrjax.choice.racing import FIRST_ROUND, Entry, Limits, Verdict, race
 from nrjax.choice.report import Choice, Row, advice
 from nrjax.keys import study_key
 from nrjax.outcome import Outcome
-from nrjax.questions import Custom, Question
 from nrjax.sensitivities import shared_relation
 from nrjax.simulation.montecarlo import outcomes
 from nrjax.simulation.program import Program

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from nrjax import datasets, questions
+from nrjax import datasets
 from nrjax._validation import check, check_complete
+from nrjax.choice import questions
 from nrjax.choice.choosing import choose
 from nrjax.datasets._files import extra
 from nrjax.papers._settings import parsed_bounds
