@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from benchmarks import roofline
-from nrjax import _threefry
+from nrjax._base import threefry
 
 OPERATIONS = 72
 """Number of operations on 32-bit integers per hash."""
@@ -43,7 +43,7 @@ def drawn(run: Callable[[Any], Any], key: Any) -> tuple[Any, int]:
         key: raw key, two 32-bit numbers.
     """
     counts: list[int] = []
-    plain = _threefry._hash
+    plain = threefry._hash
 
     def tell(*words: np.ndarray) -> tuple[np.ndarray, ...]:
         counts.append(words[0].size)
@@ -53,8 +53,8 @@ def drawn(run: Callable[[Any], Any], key: Any) -> tuple[Any, int]:
         words = plain(*given)
         return jax.pure_callback(tell, words, *words, vmap_method="broadcast_all")
 
-    own = jax.random.wrap_key_data(jnp.asarray(key), impl=_threefry._UNROLLED)
-    with mock.patch.object(_threefry, "_hash", told):
+    own = jax.random.wrap_key_data(jnp.asarray(key), impl=threefry._UNROLLED)
+    with mock.patch.object(threefry, "_hash", told):
         jax.clear_caches()  # programs without counting, and below those with it
         results = jax.device_get(jax.jit(run)(own))
     jax.clear_caches()
@@ -73,7 +73,7 @@ def measured(devices: Sequence[Any], size: int) -> float:
 
     def part(key: Any) -> Any:
         low = jax.lax.iota(jnp.uint32, size)
-        words = [_threefry._hash(key, jnp.full_like(low, each), low) for each in range(_EACH)]
+        words = [threefry._hash(key, jnp.full_like(low, each), low) for each in range(_EACH)]
         return functools.reduce(jnp.bitwise_xor, itertools.chain(*words))
 
     run = jax.jit(jax.shard_map(part, mesh=mesh, in_specs=every, out_specs=split, check_vma=False))

@@ -34,8 +34,8 @@ from benchmarks import numpy_ligett, papers
 from benchmarks.rows import Row, check_same_distribution, standard_errors
 from benchmarks.whitehouse2022 import process_with_threads, timed
 from nrjax import datasets
-from nrjax.keys import study_key
-from nrjax.outcome import Status
+from nrjax._base.keys import study_key
+from nrjax._base.outcome import Status
 from nrjax.papers.ligett2017 import Settings, study
 
 _METHODS = ("noise_reduction", "doubling", "theory")

@@ -35,7 +35,7 @@ from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 import nrjax
 from benchmarks import billion_trials
 from benchmarks.billion_trials import KEY
-from nrjax import _normals, _threefry
+from nrjax._base import normals, threefry
 from nrjax.processes import Brownian
 from nrjax.simulation import blocks, montecarlo
 from nrjax.simulation.program import Program
@@ -151,9 +151,9 @@ def _take_tile(step: _Step, lanes: int, numbers: int, own: int, tile: Array, *re
     def take_two(carry: Any) -> Any:
         number, leaves, record = carry
         # The two numbers of `engine.draw_two` for the rewinds to steps number + 1 and number + 2.
-        place = jnp.full(lanes, _threefry._single((number + 2).astype(jnp.uint32)))
-        words = _threefry._hash((first, second), place, jnp.zeros(lanes, jnp.uint32))
-        for later, drawn in enumerate(_normals._polar(*words)):
+        place = jnp.full(lanes, threefry._single((number + 2).astype(jnp.uint32)))
+        words = threefry._hash((first, second), place, jnp.zeros(lanes, jnp.uint32))
+        for later, drawn in enumerate(normals._polar(*words)):
             common = [jnp.full(lanes, ref[number + later]) for ref in shared]
             new = rest(*common, drawn, *leaves)
             leaves, record = new[:own], blocks._until_ended(record, new[own:])

@@ -31,7 +31,7 @@ import numpy as np
 
 import nrjax
 from benchmarks.rows import Row
-from nrjax.keys import study_key
+from nrjax._base.keys import study_key
 from nrjax.papers import ligett2017, whitehouse2022
 from nrjax.stopping import accuracy
 from nrjax.study.paired import paired_interval

@@ -30,8 +30,8 @@ import numpy as np
 import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row
+from nrjax._base.keys import trial_key
 from nrjax.erm.output_utility import OutputUtility
-from nrjax.keys import trial_key
 from nrjax.papers import whitehouse2022
 from nrjax.simulation import blocks, montecarlo
 

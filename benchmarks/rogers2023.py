@@ -27,8 +27,8 @@ import numpy as np
 from benchmarks import numpy_rogers, papers
 from benchmarks.rows import Row, check_same_distribution, standard_errors
 from benchmarks.whitehouse2022 import process_with_threads, timed
+from nrjax._base.keys import study_key
 from nrjax.counts import CountRelease
-from nrjax.keys import study_key
 from nrjax.papers.rogers2023 import Settings, study
 from nrjax.papers.rogers2023.settings import SAMPLES
 

@@ -33,8 +33,8 @@ from jax.sharding import Mesh, PartitionSpec
 import nrjax
 from benchmarks import numpy_whitehouse, roofline
 from benchmarks.rows import Row
-from nrjax._threefry import unrolled
-from nrjax.keys import step_key
+from nrjax._base.keys import step_key
+from nrjax._base.threefry import unrolled
 from nrjax.processes import scan_noise
 from nrjax.processes.paths import BLOCK
 from nrjax.types import BlockwiseProcess

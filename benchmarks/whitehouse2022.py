@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks import numpy_whitehouse, papers
 from benchmarks.rows import Row, check_same_distribution
 from nrjax import datasets
-from nrjax.keys import study_key
+from nrjax._base.keys import study_key
 from nrjax.papers.whitehouse2022 import Settings, study
 
 _LONG = 30.0

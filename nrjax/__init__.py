@@ -45,7 +45,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-__version__ = "1.0.0rc1"
+from nrjax._base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from nrjax._public import *  # noqa: F403

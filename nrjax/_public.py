@@ -3,6 +3,12 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from nrjax._base.keys import trial_key as trial_key
+from nrjax._base.outcome import Outcome as Outcome
+from nrjax._base.outcome import Status as Status
+from nrjax._base.pytrees import Pytree as Pytree
+from nrjax._base.pytrees import static as static
+from nrjax._base.sensitivities import Sensitivity as Sensitivity
 from nrjax.auditing.audit import audit as audit
 from nrjax.auditing.report import Audit as Audit
 from nrjax.composition import BrownianOdometer as BrownianOdometer
@@ -34,9 +40,6 @@ from nrjax.guarantees import OneSidedMixtureBoundary as OneSidedMixtureBoundary
 from nrjax.guarantees import PureGuarantee as PureGuarantee
 from nrjax.guarantees import RenyiBoundary as RenyiBoundary
 from nrjax.guarantees import RenyiMixture as RenyiMixture
-from nrjax.keys import trial_key as trial_key
-from nrjax.outcome import Outcome as Outcome
-from nrjax.outcome import Status as Status
 from nrjax.private_selection import PoissonSelection as PoissonSelection
 from nrjax.processes import Brownian as Brownian
 from nrjax.processes import DiscreteLaplace as DiscreteLaplace
@@ -45,11 +48,8 @@ from nrjax.processes import Laplace as Laplace
 from nrjax.processes import LaplaceJumps as LaplaceJumps
 from nrjax.processes import Skellam as Skellam
 from nrjax.processes import noise_path as noise_path
-from nrjax.pytrees import Pytree as Pytree
-from nrjax.pytrees import static as static
 from nrjax.schedules import AdaptiveTimes as AdaptiveTimes
 from nrjax.schedules import Grid as Grid
-from nrjax.sensitivities import Sensitivity as Sensitivity
 from nrjax.simulation.batching import Batching as Batching
 from nrjax.simulation.bins import LogBins as LogBins
 from nrjax.simulation.bins import WholeBins as WholeBins

@@ -11,8 +11,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import (
+from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import static
+from nrjax._base.validation import (
     as_floats,
     check,
     check_integer,
@@ -20,7 +21,6 @@ from nrjax._validation import (
     check_positive,
     concrete_or_none,
 )
-from nrjax.pytrees import static
 from nrjax.types import Guarantee, Schedule
 
 _MAX_LEVELS = 10_000_000

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax.outcome import Outcome as Outcome
-from nrjax.outcome import Status as Status
-from nrjax.pytrees import Pytree
+from nrjax._base.outcome import Outcome as Outcome
+from nrjax._base.outcome import Status as Status
+from nrjax._base.pytrees import Pytree
 
 
 class NoiseProcess(Pytree, abc.ABC):

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import as_table, check, check_positive, concrete_or_none
-from nrjax.pytrees import static
-from nrjax.sensitivities import relation_of
+from nrjax._base.pytrees import static
+from nrjax._base.sensitivities import relation_of
+from nrjax._base.validation import as_table, check, check_positive, concrete_or_none
 from nrjax.types import Utility
 
 U = TypeVar("U", bound=Utility)

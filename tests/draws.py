@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax.outcome import Status
-from nrjax.pytrees import Pytree
+from nrjax._base.outcome import Status
+from nrjax._base.pytrees import Pytree
 from nrjax.simulation.bins import LogBins, WholeBins
 from nrjax.simulation.counting import HistogramSpec
 

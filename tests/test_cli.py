@@ -91,7 +91,7 @@ def test_an_interrupted_study_is_resumed_and_reported(tmp_path, capsys, monkeypa
     kept = "; finished trials are kept in out: `nrjax resume out` resumes the run"
     for place, hint in (
         ("nrjax.papers.whitehouse2022.study", ""),
-        ("nrjax.progress.Reporter.begin", kept),
+        ("nrjax._base.progress.Reporter.begin", kept),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, stop)

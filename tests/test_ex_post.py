@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from tests.problems import Planted
 from tests.stopping.oracle import stopping_law
 

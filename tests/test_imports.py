@@ -39,7 +39,7 @@ def test_imports_load_nothing_slow_and_start_no_device():
     command = [sys.executable, "-W", "error", "-c", PROGRAM, "-m", "nrjax"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     core, library, command, ignored, started, pyplot = json.loads(ended.stdout or ended.stderr)
-    assert not {"nrjax.erm", "nrjax.study", "nrjax.papers", "nrjax.progress"} & set(core)
+    assert not {"nrjax.erm", "nrjax.study", "nrjax.papers", "nrjax._base.progress"} & set(core)
     assert {"jax", "nrjax"} <= set(library)
     assert not set(library) & {*SLOW, "tyro", "rich"}
     assert "tyro" in command

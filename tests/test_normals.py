@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax import _normals, _threefry
-from nrjax._normals import normals
-from nrjax._threefry import placed, unrolled
+from nrjax._base import threefry
+from nrjax._base.normals import _polar, normals
+from nrjax._base.threefry import placed, unrolled
 from tests.processes.laws import FAULTY, SOUND, bonferroni, uniform_p, z_p
 
 pytestmark = pytest.mark.numerical
@@ -38,7 +38,7 @@ def test_distribution_and_tails(dtype):
 @pytest.mark.parametrize("fault", ["one radius", "one word", "short"])
 def test_planted_faults_are_seen(fault):
     def faulty(first, second):
-        x, y = _normals._polar(first, first if fault == "one word" else second)
+        x, y = _polar(first, first if fault == "one word" else second)
         return (x, y) if fault != "one radius" else (x, x)
 
     sample = drawn()
@@ -58,7 +58,7 @@ def test_pairs_are_radius_and_angle(dtype):
     first[:2], second[:8] = (0, 2**bits - 1), np.arange(8).astype(kind) << np.array(bits - 3, kind)
     radius = np.sqrt(-2 * (np.log(first.astype(float) + 0.5) - bits * np.log(2)))
     angle = 2 * np.pi * (second.astype(np.longdouble) / 2**bits)
-    x, y = jax.jit(_normals._polar)(jnp.asarray(first), jnp.asarray(second))
+    x, y = jax.jit(_polar)(jnp.asarray(first), jnp.asarray(second))
     assert x.dtype == y.dtype == dtype
     loose = 20 * float(jnp.finfo(dtype).eps)
     exact = first < 2 ** (bits - 1)  # a uniform number near 1 has fewer digits
@@ -72,12 +72,12 @@ def test_words_are_those_of_the_place(dtype):
     """A pair takes one hash in float32, and two of neighbouring counts in float64."""
     step, wide = placed(KEY, 3), dtype == jnp.float64
     low = jnp.arange(8 if wide else 4, dtype=jnp.uint32)
-    words = _threefry._hash(jax.random.key_data(step), jnp.full_like(low, 4), low)
+    words = threefry._hash(jax.random.key_data(step), jnp.full_like(low, 4), low)
     if wide:
         joined = np.uint64(2**32) * np.asarray(words[0], np.uint64) + np.asarray(words[1])
         np.testing.assert_array_equal(jax.random.bits(step, (8,), jnp.uint64), joined)
         words = jnp.asarray(joined[::2]), jnp.asarray(joined[1::2])
-    expected = np.concatenate(_normals._polar(*words))
+    expected = np.concatenate(_polar(*words))
     for size in (2, 7, 8):
         pairs = -(-size // 2)
         both = np.concatenate([expected[:pairs], expected[4 : 4 + pairs]])[:size]

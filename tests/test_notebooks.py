@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ipykernel")
 pytest.importorskip("matplotlib")
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from tests.invented import invented
 
 nbclient = pytest.importorskip("nbclient")

@@ -17,7 +17,7 @@ import nrjax
 from benchmarks import one_kernel
 from benchmarks.billion_trials import KEY
 from benchmarks.million_trials import Closeness
-from nrjax._threefry import unrolled
+from nrjax._base.threefry import unrolled
 from nrjax.simulation import montecarlo
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import nrjax
-from nrjax import progress
+from nrjax._base import progress
 from tests.problems import interaction
 
 

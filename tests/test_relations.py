@@ -16,9 +16,9 @@ import pytest
 import nrjax
 from nrjax import composition as c
 from nrjax import questions
+from nrjax._base.sensitivities import describe_relation
 from nrjax.composition import conversions
 from nrjax.erm import LogisticProblem, RidgeProblem, sensitivity
-from nrjax.sensitivities import describe_relation
 
 pytestmark = pytest.mark.numerical
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from tests.problems import interaction
 
 pytestmark = pytest.mark.numerical

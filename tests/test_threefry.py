@@ -9,10 +9,10 @@ import pytest
 from jax.extend.random import threefry_2x32
 
 import nrjax
-from nrjax import _threefry
-from nrjax._normals import normals
-from nrjax._threefry import placed, shared, unrolled
-from nrjax.keys import Role
+from nrjax._base import threefry
+from nrjax._base.keys import Role
+from nrjax._base.normals import normals
+from nrjax._base.threefry import placed, shared, unrolled
 from nrjax.processes._kernel import random_bits
 from nrjax.simulation import montecarlo
 from nrjax.stopping import first_yes
@@ -105,14 +105,14 @@ def test_pairs_keep_all_bits_in_any_batch():
     for i, j in np.ndindex(3, 4):
         alone = placed(jax.random.split(keys[0], 3)[i], j)
         low = jnp.arange(501, dtype=jnp.uint32)
-        pair = _threefry._hash(jax.random.key_data(alone), jnp.full_like(low, j + 1), low)
+        pair = threefry._hash(jax.random.key_data(alone), jnp.full_like(low, j + 1), low)
         np.testing.assert_array_equal(words[i, j], np.concatenate(pair)[:1001])
     with jax.debug_nans(True):
         jax.random.bits(placed(keys[0], 1), (1001,))
 
 
 def test_a_planted_fault_of_the_hash_is_seen(monkeypatch):
-    monkeypatch.setattr(_threefry, "_ROTATIONS", ((13, 15, 26, 7), (17, 29, 16, 24)))
+    monkeypatch.setattr(threefry, "_ROTATIONS", ((13, 15, 26, 7), (17, 29, 16, 24)))
     key = jax.random.key(6)
     fresh = jax.random.bits(unrolled(key), (11,))  # a new shape, for which nothing is cached
     assert not np.array_equal(fresh, jax.random.bits(key, (11,)))

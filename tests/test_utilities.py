@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from tests.problems import Ceiled, Distance, interaction, scalar
 
 KEY = jax.random.key(0)

@@ -8,14 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from nrjax._validation import check, check_integer, check_number, concrete_or_none
-from nrjax._value import check_array
+from nrjax._base.keys import abstract_key
+from nrjax._base.validation import check, check_integer, check_number, concrete_or_none
+from nrjax._base.value import check_array
 from nrjax.auditing import losses, pairs
 from nrjax.auditing.report import Audit
 from nrjax.auditing.tilted import Reported, tilted
 from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.guarantees.notions import notion_of
-from nrjax.keys import abstract_key
 from nrjax.types import NoiseProcess, overrides
 
 _LOSSES, _PAIRS = 16_384, 40_000

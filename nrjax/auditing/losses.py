@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check
+from nrjax._base.keys import study_key
+from nrjax._base.validation import check
 from nrjax.auditing import betting
 from nrjax.auditing.report import Audit, Worst
 from nrjax.auditing.tilted import PlaceBets, law_bets, log_weights
-from nrjax.keys import study_key
 from nrjax.simulation import montecarlo
 
 _SLACK = 1.1

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from nrjax._validation import check, check_integer
+from nrjax._base.keys import study_key
+from nrjax._base.outcome import Status
+from nrjax._base.validation import check, check_integer
 from nrjax.auditing import events
 from nrjax.auditing.report import Audit
 from nrjax.engine.interaction import Interaction
-from nrjax.keys import study_key
-from nrjax.outcome import Status
 from nrjax.simulation import montecarlo
 
 _CHUNK = 8192

@@ -18,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import concrete_or_none
+from nrjax._base.keys import Role, key_for
+from nrjax._base.outcome import Status
+from nrjax._base.pytrees import Pytree
+from nrjax._base.validation import concrete_or_none
 from nrjax.auditing.events import MOST_EDGES, bin_edges
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.steps import TrialState, advance, assess, judge, start
-from nrjax.keys import Role, key_for
-from nrjax.outcome import Status
-from nrjax.pytrees import Pytree
 from nrjax.stopping import PublicThreshold
 from nrjax.types import Utility
 

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple, cast
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.keys import study_key
+from nrjax._base.outcome import Status
+from nrjax._base.validation import check
 from nrjax.choice.question import Custom, Question
 from nrjax.engine.fixed import FixedRelease, Notion
 from nrjax.engine.interaction import Interaction
@@ -25,8 +27,6 @@ from nrjax.guarantees import (
     log_uniform,
 )
 from nrjax.guarantees.notions import PUBLIC_TEST, notion_of
-from nrjax.keys import study_key
-from nrjax.outcome import Status
 from nrjax.processes import IndependentLaplace
 from nrjax.schedules import Grid
 from nrjax.simulation.montecarlo import outcomes

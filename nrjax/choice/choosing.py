@@ -12,16 +12,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from nrjax._tracing import sharing_traces
-from nrjax._validation import as_floats, check, check_integer, check_number
+from nrjax._base.keys import study_key
+from nrjax._base.outcome import Outcome
+from nrjax._base.sensitivities import shared_relation
+from nrjax._base.tracing import sharing_traces
+from nrjax._base.validation import as_floats, check, check_integer, check_number
 from nrjax.choice import anytime
 from nrjax.choice.candidates import CHUNK, FIXED, ORACLE, Candidate, Plan, candidates
 from nrjax.choice.question import Custom, Question
 from nrjax.choice.racing import FIRST_ROUND, Entry, Limits, Verdict, race
 from nrjax.choice.report import Choice, Row, advice
-from nrjax.keys import study_key
-from nrjax.outcome import Outcome
-from nrjax.sensitivities import shared_relation
 from nrjax.simulation.montecarlo import outcomes
 from nrjax.simulation.program import Program
 from nrjax.study.ahead import compiled_ahead

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_number
+from nrjax._base.numerics import float_dtype
+from nrjax._base.validation import check, check_number
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism
 from nrjax.study.case import Case

@@ -12,14 +12,14 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import as_data, as_floats, as_table, check, check_complete, check_number
+from nrjax._base.numerics import float_dtype
+from nrjax._base.sensitivities import Sensitivity, split_relation
+from nrjax._base.validation import as_data, as_floats, as_table, check, check_complete, check_number
 from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.choice.question import Custom, Question
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism, brownian, discrete_laplace, laplace
 from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.sensitivities import Sensitivity, split_relation
 from nrjax.study.case import Case
 
 DELTA = 1e-6

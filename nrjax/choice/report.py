@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from nrjax._base.sensitivities import describe_relation
 from nrjax.choice.candidates import FIXED, PRIVATE
 from nrjax.choice.racing import Verdict
-from nrjax.sensitivities import describe_relation
 from nrjax.study.release_error import Coverage
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tyro
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.auditing.audit import audit, depends_on_value
 from nrjax.cli import loading
 from nrjax.engine.interaction import Interaction

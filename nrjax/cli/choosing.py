@@ -10,7 +10,7 @@ import numpy as np
 import tyro
 
 from nrjax import datasets
-from nrjax._validation import check, check_complete
+from nrjax._base.validation import check, check_complete
 from nrjax.choice import questions
 from nrjax.choice.choosing import choose
 from nrjax.datasets._files import extra

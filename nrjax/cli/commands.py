@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union
 
-from nrjax._extras import missing
+from nrjax._base.extras import missing
 
 try:
     import rich.console
@@ -19,14 +19,14 @@ except ModuleNotFoundError as error:
 
 import nrjax
 from nrjax import datasets
-from nrjax._validation import check
+from nrjax._base.progress import progress
+from nrjax._base.validation import check
 from nrjax.cli import loading, printing
 from nrjax.cli.auditing import Audit
 from nrjax.cli.choosing import Choose
 from nrjax.cli.designing import Design
 from nrjax.cli.options import Cluster, Output, checked, unchecked
 from nrjax.papers import OWN_TABLE, STUDIES
-from nrjax.progress import progress
 from nrjax.study import devices
 from nrjax.study.files import new_folder
 from nrjax.study.options import RunOptions, shared_options

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.cli import printing
 from nrjax.guarantees import (
     GridBoundary,

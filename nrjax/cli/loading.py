@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.cli.settings import from_json, with_absolute_paths
 from nrjax.papers import STUDIES
 from nrjax.study.dask import USER_MODULE_PREFIX

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.study import devices
 from nrjax.study.dask import import_cloudpickle
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 
 _hints = functools.cache(typing.get_type_hints)
 

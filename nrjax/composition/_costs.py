@@ -14,14 +14,14 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import largest_divisor
-from nrjax._tracing import INLINE
-from nrjax._validation import check, concrete_or_none
+from nrjax._base.numerics import largest_divisor
+from nrjax._base.pytrees import Pytree, static
+from nrjax._base.sensitivities import split_relation
+from nrjax._base.tracing import INLINE
+from nrjax._base.validation import check, concrete_or_none
 from nrjax.composition import certificates, requests
 from nrjax.composition._state import least_cost
 from nrjax.guarantees._rounding import round_up
-from nrjax.pytrees import Pytree, static
-from nrjax.sensitivities import split_relation
 
 Cost = Callable[..., Array]
 """A function from a request's `argument`, and the cap if the request has one, to a cost."""

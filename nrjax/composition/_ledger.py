@@ -19,13 +19,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._format import format_value
-from nrjax._validation import check, concrete_or_none
+from nrjax._base.format import format_value
+from nrjax._base.sensitivities import shared_relation
+from nrjax._base.validation import check, concrete_or_none
 from nrjax.composition import _state
 from nrjax.composition._costs import CostModel
 from nrjax.composition._state import LedgerState, Round, Spending, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Request, names, parts
-from nrjax.sensitivities import shared_relation
 
 TOLERANCE = 64
 """Largest relative difference of one cost between two programs, in machine epsilons.

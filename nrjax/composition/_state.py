@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._numerics import two_sum
-from nrjax._tracing import INLINE
-from nrjax._validation import check, check_integer, concrete_or_none
-from nrjax.pytrees import Pytree, static
+from nrjax._base.numerics import two_sum
+from nrjax._base.pytrees import Pytree, static
+from nrjax._base.tracing import INLINE
+from nrjax._base.validation import check, check_integer, concrete_or_none
 
 
 class Spending(NamedTuple):

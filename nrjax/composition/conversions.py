@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import check, check_choice, check_integer, check_number
+from nrjax._base.validation import check, check_choice, check_integer, check_number
 from nrjax.composition.requests import FRACTION, NOT_NEGATIVE, POSITIVE, Range
 
 PROBABILITY: Range = (lambda x: (x > 0) & (x < 1)), "strictly between 0 and 1"

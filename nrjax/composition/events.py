@@ -14,12 +14,12 @@ from typing import Any
 
 import jax
 
-from nrjax._extras import missing
-from nrjax._validation import check, check_integer, concrete_or_none
+from nrjax._base.extras import missing
+from nrjax._base.sensitivities import shared_relation
+from nrjax._base.validation import check, check_integer, concrete_or_none
 from nrjax.composition import requests
 from nrjax.composition.conversions import SLACK
 from nrjax.composition.requests import Request, names, parts
-from nrjax.sensitivities import shared_relation
 
 _RELATIONS = {"replace": "REPLACE_ONE", "add-remove": "ADD_OR_REMOVE_ONE"}
 _MOST = 100_000

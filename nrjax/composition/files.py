@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import nrjax
-from nrjax._validation import check, concrete_or_none
+from nrjax._base.validation import check, concrete_or_none
+from nrjax._base.version import __version__
 from nrjax.composition._costs import CostModel
 from nrjax.composition._state import LedgerState, Spending, check_owner
 
@@ -69,7 +69,7 @@ def to_json(owner: CostModel, state: LedgerState) -> str:
     spent = [np.asarray(number).tolist() for number in state.committed(state.spent)]
     content = {
         "format": _FORMAT,
-        "nrjax": nrjax.__version__,
+        "nrjax": __version__,
         "parameters": _parameters(owner),
         "dtype": state.dtype,
         "units": owner._units,

@@ -15,7 +15,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import (
+from nrjax._base.pytrees import static
+from nrjax._base.sensitivities import check_norm
+from nrjax._base.validation import (
     check,
     check_numbers,
     check_positive,
@@ -28,8 +30,6 @@ from nrjax.composition._ledger import Ledger
 from nrjax.composition._state import LedgerState
 from nrjax.composition.conversions import PROBABILITY
 from nrjax.composition.requests import Range
-from nrjax.pytrees import static
-from nrjax.sensitivities import check_norm
 
 
 class BudgetFilter(Ledger):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import check, check_numbers, check_positive, check_probability
+from nrjax._base.validation import check, check_numbers, check_positive, check_probability
 from nrjax.composition import _costs as costs
 from nrjax.composition._state import LedgerState, add, check_owner, new_state, rounded_up
 from nrjax.composition.conversions import ORDER

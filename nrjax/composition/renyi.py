@@ -11,13 +11,13 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import check, check_numbers, concrete_or_none
+from nrjax._base.sensitivities import shared_relation
+from nrjax._base.validation import check, check_numbers, concrete_or_none
 from nrjax.composition import _costs as costs
 from nrjax.composition import certificates, conversions, requests
 from nrjax.composition.conversions import ORDER, PROBABILITY
 from nrjax.composition.filters import BudgetFilter
 from nrjax.composition.requests import Request
-from nrjax.sensitivities import shared_relation
 
 
 def _brownian_time(filter: Any, left: Array, size: Array) -> Array:

@@ -15,11 +15,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import largest_divisor
-from nrjax._validation import check, check_choice, check_numbers, float_if_large
+from nrjax._base.numerics import largest_divisor
+from nrjax._base.pytrees import Pytree, static
+from nrjax._base.sensitivities import check_norm, relation_of, shared_relation, split_relation
+from nrjax._base.validation import check, check_choice, check_numbers, float_if_large
 from nrjax.guarantees.notions import notion_of
-from nrjax.pytrees import Pytree, static
-from nrjax.sensitivities import check_norm, relation_of, shared_relation, split_relation
 from nrjax.types import Guarantee
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]

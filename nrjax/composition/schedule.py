@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import largest_divisor
-from nrjax._validation import check, check_positive, float_if_large
+from nrjax._base.numerics import largest_divisor
+from nrjax._base.pytrees import static
+from nrjax._base.sensitivities import check_norm, shared_relation, split_relation
+from nrjax._base.validation import check, check_positive, float_if_large
 from nrjax.composition._ledger import Ledger, leq_with_tolerance
 from nrjax.composition._state import check_owner, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
-from nrjax.pytrees import static
-from nrjax.sensitivities import check_norm, shared_relation, split_relation
 from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
 
 _KINDS = *REDUCTIONS, ExPost

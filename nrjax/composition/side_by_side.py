@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import check, concrete_or_none
+from nrjax._base.sensitivities import shared_relation
+from nrjax._base.validation import check, concrete_or_none
 from nrjax.composition import _costs as costs
 from nrjax.composition._ledger import Ledger
 from nrjax.composition.filters import BudgetFilter, ExPostFilter, UnifiedFilter, ZCDPFilter
 from nrjax.guarantees._rounding import round_up
-from nrjax.sensitivities import shared_relation
 
 
 def _sum_above(first: Any, second: Any) -> Any:

@@ -10,9 +10,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._threefry import unrolled
-from nrjax._validation import (
+from nrjax._base.keys import check_key, step_key
+from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import record
+from nrjax._base.threefry import unrolled
+from nrjax._base.validation import (
     as_table,
     check,
     check_choice,
@@ -23,9 +25,7 @@ from nrjax._validation import (
 from nrjax.counts.groups import check_exact
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
-from nrjax.keys import check_key, step_key
 from nrjax.processes import DiscreteLaplace
-from nrjax.pytrees import record
 
 MOST = 2**24
 """Largest number of noise levels or budget marks: float32 holds every integer up to it."""

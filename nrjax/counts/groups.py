@@ -17,9 +17,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._format import representation
-from nrjax._validation import check, check_numbers
-from nrjax.sensitivities import Norm, Sensitivity
+from nrjax._base.format import representation
+from nrjax._base.sensitivities import Norm, Sensitivity
+from nrjax._base.validation import check, check_numbers
 from nrjax.types import Utility
 
 _SLACK = 1e-9

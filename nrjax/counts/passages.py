@@ -15,11 +15,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._normals import normals
-from nrjax._validation import check_probability
+from nrjax._base.normals import normals
+from nrjax._base.pytrees import Pytree, static
+from nrjax._base.validation import check_probability
 from nrjax.composition._state import select
 from nrjax.composition.requests import BrownianReduction
-from nrjax.pytrees import Pytree, static
 from nrjax.types import NoiseProcess, Utility
 
 _MOST_SKIPPED = 30

@@ -9,8 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._threefry import unrolled
-from nrjax._validation import check, check_choice, check_integer
+from nrjax._base.keys import Role, check_key, role_key, step_key
+from nrjax._base.pytrees import Pytree, record, static
+from nrjax._base.sensitivities import split_relation
+from nrjax._base.threefry import unrolled
+from nrjax._base.validation import check, check_choice, check_integer
 from nrjax.composition._state import select
 from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
@@ -19,9 +22,6 @@ from nrjax.counts.groups import check_counts
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import DoublingPassage, RelativeError
 from nrjax.counts.selection import ExponentialMechanism
-from nrjax.keys import Role, check_key, role_key, step_key
-from nrjax.pytrees import Pytree, record, static
-from nrjax.sensitivities import split_relation
 
 _GAUSSIAN = (UnifiedFilter, GaussianFilter, RenyiFilter)
 _METHODS: dict[str, tuple[type[Any], tuple[type, ...]]] = {

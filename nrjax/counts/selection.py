@@ -8,11 +8,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import as_table, check, check_positive
+from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import Pytree, static
+from nrjax._base.validation import as_table, check, check_positive
 from nrjax.composition.requests import BoundedRange
 from nrjax.counts.groups import check_exact
-from nrjax.pytrees import Pytree, static
 
 
 class ExponentialMechanism(Pytree):

@@ -11,9 +11,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._normals import normals
-from nrjax._threefry import ordinary
-from nrjax._validation import (
+from nrjax._base.keys import check_key
+from nrjax._base.normals import normals
+from nrjax._base.pytrees import Pytree, record, static
+from nrjax._base.threefry import ordinary
+from nrjax._base.validation import (
     as_floats,
     check,
     check_choice,
@@ -23,9 +25,7 @@ from nrjax._validation import (
 )
 from nrjax.counts.unknown_keys import check_held, common_changes, laplace_quantile
 from nrjax.guarantees import HockeyStickBoundary
-from nrjax.keys import check_key
 from nrjax.processes._kernel import laplace, random_bits, uniform
-from nrjax.pytrees import Pytree, record, static
 
 METHODS = ("laplace", "gaussian", "geometric")
 

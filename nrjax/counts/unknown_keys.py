@@ -16,8 +16,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import (
+from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import static
+from nrjax._base.sensitivities import Sensitivity
+from nrjax._base.validation import (
     as_floats,
     check,
     check_choice,
@@ -33,9 +35,7 @@ from nrjax.guarantees import GridBoundary, HockeyStickBoundary, PureGuarantee
 from nrjax.guarantees._crossing import tuned
 from nrjax.guarantees._rounding import check_time, round_up
 from nrjax.processes import Brownian, Laplace
-from nrjax.pytrees import static
 from nrjax.schedules import Grid
-from nrjax.sensitivities import Sensitivity
 from nrjax.types import Guarantee, NoiseProcess, Utility
 from nrjax.utilities import UtilitySequence
 

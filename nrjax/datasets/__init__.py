@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from nrjax._validation import check, is_integer
+from nrjax._base.cache import cache_folder
+from nrjax._base.validation import check, is_integer
 from nrjax.datasets import tables, uci
 from nrjax.datasets._dataset import (
     NORMALISATIONS,
@@ -18,7 +19,7 @@ from nrjax.datasets._dataset import (
     scale,
     unit_l2_rows,
 )
-from nrjax.datasets._files import PathLike, cache_folder, data_folder
+from nrjax.datasets._files import PathLike, data_folder
 from nrjax.datasets._prepare import prepare
 from nrjax.datasets.counts import Counts, count_keys, load_counts, zipf_counts, zipf_law
 from nrjax.datasets.flights import FLIGHTS

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 
 MAX_CATEGORIES = 50
 """Largest number of categories of a text column, unless they are stated."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nrjax._numerics import row_blocks
+from nrjax._base.numerics import row_blocks
 from nrjax.datasets._files import PathLike
 
 TASKS = ("logistic", "ridge")

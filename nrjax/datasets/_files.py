@@ -13,8 +13,9 @@ from types import ModuleType
 
 import numpy as np
 
-from nrjax._extras import missing
-from nrjax._validation import check
+from nrjax._base.cache import cache_folder
+from nrjax._base.extras import missing
+from nrjax._base.validation import check
 
 Arrays = dict[str, np.ndarray]
 PathLike = str | os.PathLike[str]
@@ -28,12 +29,6 @@ def extra(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise missing(error.name, "nrjax.datasets") from error
-
-
-def cache_folder() -> Path:
-    """Return the cache folder: `NRJAX_CACHE`, else `nrjax` in the user's cache folder."""
-    chosen = os.environ.get("NRJAX_CACHE")  # an empty value counts as unset
-    return Path(chosen or extra("platformdirs").user_cache_dir("nrjax", False)).expanduser()
 
 
 def data_folder(data_dir: PathLike | None = None) -> Path:

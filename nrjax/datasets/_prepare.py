@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.datasets import _columns
 from nrjax.datasets._columns import LARGEST, Made
 from nrjax.datasets._dataset import (

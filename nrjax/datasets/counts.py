@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nrjax._format import representation
-from nrjax._validation import check, check_integer
+from nrjax._base.format import representation
+from nrjax._base.validation import check, check_integer
 from nrjax.datasets import flights
 from nrjax.datasets._files import (
     Arrays,

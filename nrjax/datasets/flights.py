@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.datasets._dataset import Raw, Source
 from nrjax.datasets._files import Arrays, PathLike, cached, extra
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.datasets._dataset import Dataset
 from nrjax.datasets._files import PathLike, existing_file, extra, read_npz
 from nrjax.datasets._prepare import Bounds, Table, prepare

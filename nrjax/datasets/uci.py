@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.datasets._dataset import Raw, Source
 from nrjax.datasets._files import (
     UNREADABLE,

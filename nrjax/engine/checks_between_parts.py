@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax._format import format_value
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_numbers, concrete_or_none
-from nrjax.keys import is_custom
-from nrjax.sensitivities import NORMS, relation_of, split_relation
+from nrjax._base.format import format_value
+from nrjax._base.keys import is_custom
+from nrjax._base.numerics import float_dtype
+from nrjax._base.sensitivities import NORMS, relation_of, split_relation
+from nrjax._base.validation import check, check_numbers, concrete_or_none
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 from nrjax.utilities import FunctionUtility
 

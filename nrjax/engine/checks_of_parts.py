@@ -14,9 +14,9 @@ import numpy as np
 from jax import Array
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from nrjax._format import format_value
-from nrjax._modes import neutral_config
-from nrjax.keys import abstract_key
+from nrjax._base.format import format_value
+from nrjax._base.keys import abstract_key
+from nrjax._base.modes import neutral_config
 from nrjax.types import Utility, overrides
 
 

@@ -10,9 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import float_dtype, holds
-from nrjax._validation import check, check_numbers, check_shape, concrete_or_none, is_integer
-from nrjax._value import Value, check_array, split_value
+from nrjax._base.keys import abstract_key
+from nrjax._base.numerics import float_dtype, holds
+from nrjax._base.pytrees import Pytree, static
+from nrjax._base.sensitivities import shared_relation, split_relation
+from nrjax._base.validation import check, check_numbers, check_shape, concrete_or_none, is_integer
+from nrjax._base.value import Value, check_array, split_value
 from nrjax.engine.checks_between_parts import (
     check_costs,
     check_group,
@@ -22,9 +25,6 @@ from nrjax.engine.checks_between_parts import (
     check_sensitivities,
 )
 from nrjax.engine.checks_of_parts import check_results, state_follows_utility
-from nrjax.keys import abstract_key
-from nrjax.pytrees import Pytree, static
-from nrjax.sensitivities import shared_relation, split_relation
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 _PARTS = {
@@ -96,7 +96,7 @@ class Interaction(Pytree, kw_only=True):
     shift: Any = None
     max_steps: Any = None
     relation: str | None = static(default=None)
-    # The parts' classes, as JAX takes classes of `register_dataclass` for equal (`nrjax.pytrees`).
+    # The parts' classes, as JAX takes classes of `register_dataclass` for equal (`Pytree`).
     _structure: tuple[str, tuple[type, ...]] = static(init=False, repr=False)
     # Whether bounds may replace the utility: it has bounds, and the rule's state ignores it.
     _uses_bounds: bool = static(init=False, repr=False)

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nrjax._validation import check, check_integer, check_positive, concrete_or_none
+from nrjax._base.validation import check, check_integer, check_positive, concrete_or_none
 from nrjax.guarantees import HockeyStickBoundary, MinimaxBoundary
 from nrjax.schedules import Grid
 from nrjax.stopping import accuracy

@@ -10,10 +10,12 @@ from typing import Any, Literal
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._format import format_value
-from nrjax._numerics import float_dtype
-from nrjax._validation import as_table, check, check_numbers, check_positive, concrete_or_none
-from nrjax._value import check_array
+from nrjax._base.format import format_value
+from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import Pytree
+from nrjax._base.sensitivities import relation_of, shared_relation
+from nrjax._base.validation import as_table, check, check_numbers, check_positive, concrete_or_none
+from nrjax._base.value import check_array
 from nrjax.engine.checks_between_parts import check_integral, check_own_value
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.levels import Levels, resolve, settle, settle_for_test
@@ -24,8 +26,6 @@ from nrjax.guarantees import (
     PureGuarantee,
 )
 from nrjax.processes import Brownian, DiscreteLaplace, Laplace
-from nrjax.pytrees import Pytree
-from nrjax.sensitivities import relation_of, shared_relation
 from nrjax.stopping import PublicThreshold, accuracy
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
 from nrjax.utilities import FunctionUtility

@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._modes import neutral_config
-from nrjax._threefry import unrolled
-from nrjax._validation import concrete_or_none
+from nrjax._base.modes import neutral_config
+from nrjax._base.outcome import Status, result_representation
+from nrjax._base.pytrees import record
+from nrjax._base.threefry import unrolled
+from nrjax._base.validation import concrete_or_none
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.steps import (
     TrialState,
@@ -25,8 +27,6 @@ from nrjax.engine.steps import (
     start,
     time_status,
 )
-from nrjax.outcome import Status, result_representation
-from nrjax.pytrees import record
 
 
 @record

@@ -11,14 +11,14 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_integer, check_shape, concrete_or_none
-from nrjax._value import check_array, split_value
+from nrjax._base.keys import abstract_key, check_key
+from nrjax._base.numerics import float_dtype
+from nrjax._base.outcome import Status
+from nrjax._base.pytrees import Pytree, static
+from nrjax._base.validation import check, check_integer, check_shape, concrete_or_none
+from nrjax._base.value import check_array, split_value
 from nrjax.engine.checks_between_parts import check_integral
 from nrjax.guarantees._rounding import check_time
-from nrjax.keys import abstract_key, check_key
-from nrjax.outcome import Status
-from nrjax.pytrees import Pytree, static
 from nrjax.types import Guarantee, NoiseProcess, overrides
 
 

@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._modes import neutral_config
-from nrjax._numerics import exact_float
-from nrjax._threefry import is_nrjax_key, shared, unrolled
-from nrjax._tracing import cached_trace
-from nrjax._validation import check
+from nrjax._base.keys import Role, check_key, is_key, key_for, role_key, step_key
+from nrjax._base.modes import neutral_config
+from nrjax._base.numerics import exact_float
+from nrjax._base.outcome import Outcome, Status
+from nrjax._base.threefry import is_nrjax_key, shared, unrolled
+from nrjax._base.tracing import cached_trace
+from nrjax._base.validation import check
 from nrjax.engine.checks_between_parts import COST_TOLERANCE
 from nrjax.engine.interaction import Interaction
-from nrjax.keys import Role, check_key, is_key, key_for, role_key, step_key
-from nrjax.outcome import Outcome, Status
 from nrjax.types import BlockwiseProcess, Utility
 
 

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from nrjax._numerics import row_blocks
+from nrjax._base.numerics import row_blocks
 
 _ROWS = 512
 """Number of rows that are added in float32 before their sum is added in float64."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.erm._validation import check_rows
 
 _SLACK = 1e-9

@@ -6,8 +6,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import row_blocks
-from nrjax._validation import as_numeric, check, check_choice
+from nrjax._base.numerics import row_blocks
+from nrjax._base.validation import as_numeric, check, check_choice
 
 RowNorm = Literal["l2", "l1"]
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import row_blocks
+from nrjax._base.numerics import row_blocks
+from nrjax._base.pytrees import Pytree
 from nrjax.erm._fourth import fourth_moment
-from nrjax.pytrees import Pytree
 
 _TAIL = 1e-4
 """Largest fraction of the total curvature in directions without a third derivative."""

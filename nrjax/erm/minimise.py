@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check
+from nrjax._base.pytrees import record
+from nrjax._base.validation import check
 from nrjax.erm.output_utility import Loss, mean_risk
-from nrjax.pytrees import record
 
 _ITERATIONS = 500
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._validation import check, check_integer
+from nrjax._base.sensitivities import Noise, Sensitivity, norm_of, split_relation
+from nrjax._base.validation import check, check_integer
 from nrjax.erm import _validation, sensitivity
 from nrjax.erm._stated_bounds import StatedBounds, check_signature, spot_check
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output_utility import Loss, OutputUtility
 from nrjax.erm.released import Problem, Released
-from nrjax.sensitivities import Noise, Sensitivity, norm_of, split_relation
 
 
 def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

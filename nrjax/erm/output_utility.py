@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._validation import check
+from nrjax._base.pytrees import static
+from nrjax._base.validation import check
 from nrjax.erm import sensitivity
-from nrjax.pytrees import static
 from nrjax.types import Utility
 
 Loss = Callable[[Array, Array, Array], Array]

@@ -9,11 +9,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._validation import check
+from nrjax._base.pytrees import Pytree, record, static
+from nrjax._base.sensitivities import Noise, Sensitivity
+from nrjax._base.validation import check
 from nrjax.engine.mechanism import Mechanism, brownian, laplace
 from nrjax.erm.minimise import Minimum
-from nrjax.pytrees import Pytree, record, static
-from nrjax.sensitivities import Noise, Sensitivity
 from nrjax.types import NoiseProcess
 
 U = TypeVar("U")

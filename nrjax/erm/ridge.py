@@ -8,7 +8,9 @@ from typing import Any, Self
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._validation import check
+from nrjax._base.pytrees import static
+from nrjax._base.sensitivities import Noise, Sensitivity, norm_of
+from nrjax._base.validation import check
 from nrjax.erm import _validation, sensitivity, statistics
 from nrjax.erm._validation import RowNorm
 from nrjax.erm.minimise import Minimum
@@ -16,8 +18,6 @@ from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.sensitivity import Ball, OutputConstants, ridge_radius
 from nrjax.erm.statistics import Constants
-from nrjax.pytrees import static
-from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 _TOLERANCE = 1e-12
 """Largest gradient norm that is accepted at an optimum that is released."""

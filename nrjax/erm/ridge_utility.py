@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._base.pytrees import static
 from nrjax.erm import sensitivity, statistics
 from nrjax.erm._lanczos import solution_norm
 from nrjax.erm._validation import check_length
 from nrjax.erm.output_utility import project
 from nrjax.erm.statistics import Layout
 from nrjax.erm.trust_region import minimise_in_ball
-from nrjax.pytrees import static
 from nrjax.types import Utility
 
 

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check
+from nrjax._base.sensitivities import Noise, Sensitivity, norm_of
+from nrjax._base.validation import check
 from nrjax.erm._validation import check_length
-from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 Constants = Literal["paper", "tight", "l1_rows"]
 Layout = Literal["isometric", "matrix", "triangle"]

@@ -24,7 +24,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.erm import sensitivity
 from nrjax.erm._validation import check_version, positive
 from nrjax.erm.sensitivity import Ball, OutputConstants, ridge_radius

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.guarantees._quadrature import omitted, panels, spread
 
 Curve: TypeAlias = tuple[np.ndarray, np.ndarray]

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import as_numeric, as_table, check, check_number
+from nrjax._base.numerics import float_dtype
+from nrjax._base.validation import as_numeric, as_table, check, check_number
 from nrjax.guarantees._rounding import SafeGuarantee, round_up
 
 

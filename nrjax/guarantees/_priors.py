@@ -7,7 +7,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._validation import as_floats, as_table, check, check_choice, check_number, check_positive
+from nrjax._base.validation import (
+    as_floats,
+    as_table,
+    check,
+    check_choice,
+    check_number,
+    check_positive,
+)
 
 Objective = Literal["log", "mean"]
 """The cost of an epsilon, of which a design makes the prior mean small."""

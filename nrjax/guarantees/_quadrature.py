@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 
 HALF_WIDTH = 3.0
 """Largest half-width of a panel, in standard deviations of a step."""

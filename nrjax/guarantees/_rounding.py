@@ -13,8 +13,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype, largest_divisor
-from nrjax._validation import (
+from nrjax._base.numerics import float_dtype, largest_divisor
+from nrjax._base.sensitivities import Sensitivity, check_norm
+from nrjax._base.validation import (
     as_numeric,
     check,
     check_positive,
@@ -22,7 +23,6 @@ from nrjax._validation import (
     concrete_or_none,
     float_if_large,
 )
-from nrjax.sensitivities import Sensitivity, check_norm
 from nrjax.types import Guarantee
 
 

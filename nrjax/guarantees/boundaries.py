@@ -20,8 +20,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, concrete_or_none
+from nrjax._base.numerics import float_dtype
+from nrjax._base.validation import check, concrete_or_none
 from nrjax.guarantees._priors import Objective, checked_prior
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, host_or_trace, round_up
 from nrjax.guarantees.grid import GridBoundary

@@ -11,8 +11,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_integer, concrete_or_none
+from nrjax._base.numerics import float_dtype
+from nrjax._base.validation import check, check_integer, concrete_or_none
 from nrjax.guarantees._crossing import Curve, crossing, least, raised, tuned
 from nrjax.guarantees._looks import (
     FixedTimesBoundary,

@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, concrete_or_none
+from nrjax._base.numerics import float_dtype
+from nrjax._base.validation import check, concrete_or_none
 from nrjax.guarantees import _stopping
 from nrjax.guarantees._looks import (
     FixedTimesBoundary,

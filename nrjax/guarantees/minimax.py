@@ -7,11 +7,11 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._format import format_value
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_positive, check_probability, concrete_or_none
+from nrjax._base.format import format_value
+from nrjax._base.numerics import float_dtype
+from nrjax._base.sensitivities import check_norm
+from nrjax._base.validation import check, check_positive, check_probability, concrete_or_none
 from nrjax.guarantees.grid import GridBoundary
-from nrjax.sensitivities import check_norm
 from nrjax.types import Guarantee, Schedule
 
 

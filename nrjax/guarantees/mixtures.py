@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import as_float_table, as_floats, check, check_numbers
+from nrjax._base.validation import as_float_table, as_floats, check, check_numbers
 from nrjax.guarantees._looks import certified_number
 from nrjax.guarantees._priors import Objective, checked_prior
 from nrjax.guarantees._rounding import SafeGuarantee

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import concrete_or_none
+from nrjax._base.validation import concrete_or_none
 
 NOTIONS = {
     "pure": "a realised loss never exceeds epsilon",

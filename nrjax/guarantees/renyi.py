@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import check_numbers
+from nrjax._base.validation import check_numbers
 from nrjax.guarantees._rounding import SafeGuarantee, host_or_trace
 
 TERM_MARGIN = 12

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from nrjax._lazy import submodule
+from nrjax._base.lazy import submodule
 
 OWN_TABLE = "regression"
 """Name of the study that fits a model to your own table."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.datasets.tables import SUFFIXES, Bounds
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.datasets import tables
 from nrjax.papers import OWN_TABLE, whitehouse2022
 from nrjax.papers._settings import parsed_bounds

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 import nrjax
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.counts import KeysShown, KeyThreshold, unknown_keys
 from nrjax.counts.thresholds import METHODS
 from nrjax.datasets import Counts, count_keys, flights, load_counts

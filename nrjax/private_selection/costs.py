@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from nrjax._validation import as_floats, check, check_number
+from nrjax._base.validation import as_floats, check, check_number
 from nrjax.composition.conversions import SLACK
 
 _LOST = 16

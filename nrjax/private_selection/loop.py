@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._threefry import ordinary
-from nrjax._validation import check, check_numbers
-from nrjax.keys import check_key
-from nrjax.pytrees import Pytree, record, static
+from nrjax._base.keys import check_key
+from nrjax._base.pytrees import Pytree, record, static
+from nrjax._base.threefry import ordinary
+from nrjax._base.validation import check, check_numbers
 
 
 @record

@@ -10,13 +10,19 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import as_float_table, check, check_choice, check_numbers, check_positive
+from nrjax._base.keys import abstract_key
+from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import static
+from nrjax._base.validation import (
+    as_float_table,
+    check,
+    check_choice,
+    check_numbers,
+    check_positive,
+)
 from nrjax.guarantees._rounding import round_up
-from nrjax.keys import abstract_key
 from nrjax.private_selection.costs import advantage, repetition
 from nrjax.private_selection.loop import Plan, Selection
-from nrjax.pytrees import static
 
 _MARGIN = 24
 """Number of machine epsilons, and one per stage, by which costs are rounded up."""

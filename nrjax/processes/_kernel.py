@@ -8,8 +8,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._validation import check, check_shape, concrete_or_none
-from nrjax.pytrees import static
+from nrjax._base.pytrees import static
+from nrjax._base.validation import check, check_shape, concrete_or_none
 from nrjax.types import NoiseProcess
 
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax.keys import step_key
+from nrjax._base.keys import step_key
 from nrjax.processes._kernel import (
     move_probability,
     random_bits,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
+from nrjax._base.numerics import float_dtype
 from nrjax.processes._kernel import Coordinates, NoiseState, exponential, random_bits
 from nrjax.types import BlockwiseProcess
 

@@ -10,12 +10,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_integer, check_positive
-from nrjax.outcome import Status
+from nrjax._base.numerics import float_dtype
+from nrjax._base.outcome import Status
+from nrjax._base.pytrees import static
+from nrjax._base.validation import check, check_integer, check_positive
 from nrjax.processes._kernel import exponential, laplace, random_bits
 from nrjax.processes.laplace import LaplaceNoise, laplace_loss
-from nrjax.pytrees import static
 
 OVERFLOW_PROBABILITY = 1e-12
 """Bound on the probability, per coordinate, that the jump buffer is too small."""

@@ -13,10 +13,10 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._threefry import unrolled
-from nrjax._validation import as_numeric, as_table, check, concrete_or_none
-from nrjax.keys import Role, check_key, key_for, role_key, step_key
+from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
+from nrjax._base.numerics import float_dtype
+from nrjax._base.threefry import unrolled
+from nrjax._base.validation import as_numeric, as_table, check, concrete_or_none
 from nrjax.types import BlockwiseProcess, NoiseProcess, Status
 
 BLOCK = 64

@@ -9,9 +9,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_numbers
-from nrjax.outcome import Status
+from nrjax._base.numerics import float_dtype
+from nrjax._base.outcome import Status
+from nrjax._base.validation import check, check_numbers
 from nrjax.processes._bessel import log_ratio
 from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.processes._kernel import Coordinates, check_integers

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax._validation import check, check_integer
+from nrjax._base.keys import abstract_key, key_for
+from nrjax._base.validation import check, check_integer
 from nrjax.engine import steps
 from nrjax.engine.interaction import Interaction
-from nrjax.keys import abstract_key, key_for
 from nrjax.simulation.families import Trials, as_family
 from nrjax.simulation.memory import bytes_of, largest_array
 from nrjax.simulation.tiles import Session

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check, check_integer, check_number
+from nrjax._base.validation import check, check_integer, check_number
 
 
 @dataclasses.dataclass(frozen=True)

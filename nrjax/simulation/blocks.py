@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._threefry import in_own_kernel
+from nrjax._base.keys import is_custom
+from nrjax._base.outcome import Status
+from nrjax._base.threefry import in_own_kernel
 from nrjax.engine import steps
 from nrjax.engine.steps import TrialState
-from nrjax.keys import is_custom
-from nrjax.outcome import Status
 from nrjax.simulation.families import Trials
 from nrjax.simulation.lanes import DeviceShare, share_of
 from nrjax.simulation.layout import FIXED, OWN, SHARED, Layout, depends, keys, words

@@ -17,9 +17,9 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
-from nrjax._modes import neutral_config
-from nrjax._validation import check
-from nrjax.outcome import Status
+from nrjax._base.modes import neutral_config
+from nrjax._base.outcome import Status
+from nrjax._base.validation import check
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.exact_sums import exact_sum, sums_of_pieces
 from nrjax.simulation.moments import finite_values, merge_moments, stack_moments

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check
+from nrjax._base.pytrees import Pytree, static
+from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
-from nrjax.pytrees import Pytree, static
 
 
 class Single(Pytree):

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._tracing import cached_trace
+from nrjax._base.keys import is_key, step_key, trial_key
+from nrjax._base.outcome import Status
+from nrjax._base.tracing import cached_trace
 from nrjax.engine import steps
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.steps import TrialState
-from nrjax.keys import is_key, step_key, trial_key
-from nrjax.outcome import Status
 from nrjax.simulation.families import Family, Single, Trials, as_family
 from nrjax.simulation.tiles import Options, where_wanted
 

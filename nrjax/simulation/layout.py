@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import ClosedJaxpr, Literal
 
-from nrjax.keys import is_key
+from nrjax._base.keys import is_key
 
 SHARED, FIXED, OWN = range(3)
 """Kinds of leaves: equal in all trials, fixed in each trial, different at each step of a trial."""

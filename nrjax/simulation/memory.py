@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from nrjax.keys import is_key
+from nrjax._base.keys import is_key
 
 
 def bytes_of(tree: Any) -> int:

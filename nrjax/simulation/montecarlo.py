@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check, check_integer
+from nrjax._base.outcome import Outcome
+from nrjax._base.validation import check, check_integer
 from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.engine.path import Path
-from nrjax.outcome import Outcome
 from nrjax.simulation import blocks, lanes, resolved, tiles
 from nrjax.simulation.batching import Batching, check_batching, first_member, power_of_two
 from nrjax.simulation.families import Trials, as_family
@@ -231,7 +231,7 @@ def run_all(
     check(isinstance(progress, bool), "progress", progress, "True or False")
     if not progress:
         return outcomes(trial, chunk, batching=batching).run_all(key, trials, first_trial)
-    from nrjax import progress as display  # needs the extra
+    from nrjax._base import progress as display  # needs the extra
 
     program = outcomes(trial, min(chunk, -(-trials // _PROGRESS_PARTS)), batching=batching)
     with display.progress() as bar:

@@ -13,10 +13,10 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 
-from nrjax._modes import neutral_config
-from nrjax._threefry import unrolled
-from nrjax._validation import check, check_integer
-from nrjax.keys import check_key
+from nrjax._base.keys import check_key
+from nrjax._base.modes import neutral_config
+from nrjax._base.threefry import unrolled
+from nrjax._base.validation import check, check_integer
 
 
 @partial(jax.jit, static_argnames=("work", "mesh", "options", "meaning"))

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._numerics import exact_float
-from nrjax._validation import check, check_positive
+from nrjax._base.keys import trial_key
+from nrjax._base.numerics import exact_float
+from nrjax._base.pytrees import Pytree
+from nrjax._base.validation import check, check_positive
 from nrjax.engine import steps
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.path import Path, path_step, run_path
-from nrjax.keys import trial_key
-from nrjax.pytrees import Pytree
 from nrjax.simulation.tiles import Options, run_batches, where_wanted
 from nrjax.types import Utility, overrides
 

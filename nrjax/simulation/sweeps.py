@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from jax import Array
 
+from nrjax._base.outcome import Outcome
 from nrjax.engine.interaction import Interaction
-from nrjax.outcome import Outcome
 from nrjax.simulation import montecarlo
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.families import Family

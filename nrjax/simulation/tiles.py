@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._base.keys import key_for, trial_key
 from nrjax.engine.path import run_path
-from nrjax.keys import key_for, trial_key
 
 Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
 """Named functions of a trial's outcome, path or custom result, run when the trial ends."""

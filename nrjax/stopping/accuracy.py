@@ -27,8 +27,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import (
+from nrjax._base.numerics import float_dtype
+from nrjax._base.validation import (
     check,
     check_choice,
     check_number,

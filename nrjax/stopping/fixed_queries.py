@@ -11,12 +11,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import exact_float, float_dtype, holds
-from nrjax._threefry import unrolled
-from nrjax._validation import as_numeric, check, check_numbers, concrete_or_none, is_integer
-from nrjax.keys import Role, check_key, key_for, role_key, step_key
-from nrjax.outcome import Status, result_representation
-from nrjax.pytrees import record
+from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
+from nrjax._base.numerics import exact_float, float_dtype, holds
+from nrjax._base.outcome import Status, result_representation
+from nrjax._base.pytrees import record
+from nrjax._base.threefry import unrolled
+from nrjax._base.validation import as_numeric, check, check_numbers, concrete_or_none, is_integer
 from nrjax.stopping.gaussian import GaussianThreshold
 from nrjax.stopping.thresholds import ThresholdRule
 from nrjax.types import StoppingRule

@@ -11,11 +11,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._normals import normals
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_integer, concrete_or_none
-from nrjax.keys import step_key
-from nrjax.pytrees import static
+from nrjax._base.keys import step_key
+from nrjax._base.normals import normals
+from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import static
+from nrjax._base.validation import check, check_integer, concrete_or_none
 from nrjax.stopping.thresholds import ThresholdRule
 
 _MARGIN = 64

@@ -13,12 +13,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._validation import check, check_choice, concrete_or_none
-from nrjax.keys import step_key
-from nrjax.outcome import Status
+from nrjax._base.keys import step_key
+from nrjax._base.numerics import float_dtype
+from nrjax._base.outcome import Status
+from nrjax._base.pytrees import static
+from nrjax._base.validation import check, check_choice, concrete_or_none
 from nrjax.processes import Exponential, Laplace
-from nrjax.pytrees import static
 from nrjax.stopping.thresholds import FALL_TOLERANCE, ThresholdRule, noise_scale
 
 _SUM_MARGIN = 3

@@ -18,8 +18,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import exact_float, float_dtype, two_sum
-from nrjax._validation import (
+from nrjax._base.numerics import exact_float, float_dtype, two_sum
+from nrjax._base.validation import (
     as_numeric,
     as_table,
     check,

@@ -2,6 +2,6 @@
 
 from functools import partial
 
-from nrjax._lazy import submodule
+from nrjax._base.lazy import submodule
 
 __getattr__ = partial(submodule, __name__)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from jax import Array
 
-from nrjax._format import representation
-from nrjax._validation import as_floats, check
+from nrjax._base.format import representation
+from nrjax._base.validation import as_floats, check
 from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nrjax._validation import check, check_number
+from nrjax._base.validation import check, check_number
 
 RESERVED = ("seconds", "trial", "chunk")
 """The names that every store uses for its own variables."""

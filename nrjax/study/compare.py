@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.guarantees.notions import notions_differ
 from nrjax.study.case import STOPPED
 from nrjax.study.frame import Frame

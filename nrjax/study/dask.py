@@ -20,7 +20,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from nrjax._extras import missing
+from nrjax._base.extras import missing
 from nrjax.study import devices, provenance
 from nrjax.study.local import (
     FILE_SECONDS,

@@ -5,7 +5,8 @@ import os
 
 import jax
 
-from nrjax._validation import check
+from nrjax._base.cache import cache_folder
+from nrjax._base.validation import check
 
 
 def cores() -> int:
@@ -20,8 +21,6 @@ def configure_jax(devices: int) -> None:
     Raises:
         ValueError: JAX cannot start a platform of the environment variable `JAX_PLATFORMS`.
     """
-    from nrjax.datasets import cache_folder
-
     is_chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if jax.config.jax_num_cpu_devices < 1 and not is_chosen:  # pyright: ignore[reportAttributeAccessIssue]
         with contextlib.suppress(RuntimeError):  # JAX has started already

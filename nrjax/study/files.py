@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nrjax._extras import missing
+from nrjax._base.extras import missing
 
 RESULTS, MANIFEST = "results", "manifest.json"
 SUMMARY, REPORT, FIGURES = "summary.json", "report.md", "figures"

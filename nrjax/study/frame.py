@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nrjax._validation import check
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
+from nrjax._base.validation import check
 from nrjax.simulation.counting import derived_columns
 from nrjax.study.case import STOPPED
 from nrjax.study.checks import UnknownNameError, check_known

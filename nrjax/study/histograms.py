@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax._validation import check
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
+from nrjax._base.validation import check
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
 from nrjax.simulation.counting import COUNTS_END, MOMENTS_END, HistogramSpec, Specs, merge
 from nrjax.simulation.moments import MOMENTS, mean_and_variance

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from nrjax._validation import check, check_choice, check_integer, check_number, is_integer
+from nrjax._base.validation import check, check_choice, check_integer, check_number, is_integer
 from nrjax.study.checks import strict_json
 from nrjax.study.precision import check_interim, first_interim
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.engine import steps
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.path import run_path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
 from nrjax.study.case import Case
 from nrjax.study.histograms import EPSILON_BINS

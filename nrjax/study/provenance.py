@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-import nrjax
-from nrjax._format import format_value
-from nrjax._threefry import STREAM
-from nrjax._tracing import sharing_traces
-from nrjax._validation import check
-from nrjax.keys import study_key
+from nrjax._base.format import format_value
+from nrjax._base.keys import study_key
+from nrjax._base.threefry import STREAM
+from nrjax._base.tracing import sharing_traces
+from nrjax._base.validation import check
+from nrjax._base.version import __version__
 from nrjax.study.checks import check_mapping, strict_json
 from nrjax.study.passes import PassSpec
 from nrjax.study.schema import StoredCase, to_json
@@ -54,7 +54,7 @@ def environment() -> dict[str, Any]:
     flags = os.environ.get("XLA_FLAGS", "").split()
     kept = sorted(flag for flag in flags if not flag.startswith(_FLAGS_WITHOUT_EFFECT))
     return {
-        "nrjax": nrjax.__version__,
+        "nrjax": __version__,
         "jax": jax.__version__,
         "jaxlib": importlib.metadata.version("jaxlib"),
         "platform": platform.platform(),

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.outcome import Outcome
 from nrjax.engine.interaction import Interaction
-from nrjax.outcome import Outcome
 from nrjax.study.case import STOPPED, Quantity
 from nrjax.study.frame import Frame
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.outcome import Status
+from nrjax._base.validation import check
 from nrjax.guarantees.notions import NOTIONS, notions_differ
-from nrjax.outcome import Status
 from nrjax.study import precision, release_error
 from nrjax.study.formats import json_safe, lowest, number, share, span
 from nrjax.study.frame import Frame

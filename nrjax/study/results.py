@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.outcome import Outcome
+from nrjax._base.sensitivities import describe_relation
+from nrjax._base.validation import check
 from nrjax.guarantees.notions import PUBLIC_TEST
-from nrjax.outcome import Outcome
-from nrjax.sensitivities import describe_relation
 from nrjax.study import report as reports
 from nrjax.study.case import FIELDS
 from nrjax.study.checks import check_goal, check_known, check_mapping

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.study.intervals import band_width, binomial_interval, rank_interval, rank_of
 
 _BLOCK = 1 << 20

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.study import files
 from nrjax.study.checks import check_path
 from nrjax.study.chunks import decode_chunk, encode_chunk, file_of, span_of

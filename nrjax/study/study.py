@@ -12,12 +12,12 @@ from typing import Any
 
 from jax import Array
 
-from nrjax._tracing import sharing_traces
-from nrjax._validation import check
+from nrjax._base.keys import study_key
+from nrjax._base.sensitivities import relation_of
+from nrjax._base.tracing import sharing_traces
+from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
 from nrjax.guarantees.notions import notion_of
-from nrjax.keys import study_key
-from nrjax.sensitivities import relation_of
 from nrjax.study import provenance
 from nrjax.study.case import Case, Quantity
 from nrjax.study.checks import check_folders, check_mapping, check_run
@@ -304,7 +304,7 @@ def conclude(results: Results) -> None:
 
 def _reporter(progress: bool | Progress) -> contextlib.AbstractContextManager[Any]:
     if progress is True:
-        from nrjax.progress import progress as reporter
+        from nrjax._base.progress import progress as reporter
 
         return reporter()
     return contextlib.nullcontext(None if progress is False else progress)

@@ -13,8 +13,8 @@ from jax import lax
 
 import nrjax
 from nrjax import composition as c
+from nrjax._base.outcome import Status
 from nrjax.composition._state import select
-from nrjax.outcome import Status
 
 DTYPE = np.dtype(jnp.result_type(float))
 ALWAYS = nrjax.PublicThreshold(0.0)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.processes import (
     Brownian,
     DiscreteLaplace,

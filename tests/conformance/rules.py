@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.keys import is_key
-from nrjax.outcome import Status
+from nrjax._base.keys import is_key
+from nrjax._base.outcome import Status
 from nrjax.stopping import (
     AboveThreshold,
     LaplaceTests,

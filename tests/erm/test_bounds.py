@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax import _numerics
+from nrjax._base import numerics
+from nrjax._base.outcome import Status
 from nrjax.erm import LogisticProblem
 from nrjax.erm import expansion as expansions
-from nrjax.outcome import Status
 from nrjax.simulation import montecarlo
 from tests.erm.risks import WithoutBounds, cast, laplace_trial, logistic_risk
 from tests.marks import long_except
@@ -170,7 +170,7 @@ def test_bounds_for_a_large_margin_and_for_nan(name, dtype):
 def test_the_expansion_has_the_derivatives_of_the_risk(monkeypatch):
     """Compare them, in several blocks, with differences of the gradient."""
     monkeypatch.setattr(expansions, "_BLOCK", 4)
-    monkeypatch.setattr(_numerics, "_BLOCK_SIZE", 2**9)
+    monkeypatch.setattr(numerics, "_BLOCK_SIZE", 2**9)
     problem = LogisticProblem.fit(*DATA["long_tail"](), 0.05)
     expansion = problem.utility.expansion
     kept = len(expansion.cubic[0])

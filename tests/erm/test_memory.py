@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax import _numerics
+from nrjax._base import numerics
 from nrjax.datasets import unit_l2_rows
 from nrjax.erm import _validation, logistic, output_utility
 from nrjax.erm.expansion import Expansion
@@ -50,7 +50,7 @@ def peak(work):
 
 
 def test_preparing_rows_takes_one_copy_of_them(monkeypatch):
-    monkeypatch.setattr(_numerics, "_BLOCK_SIZE", 2**12)
+    monkeypatch.setattr(numerics, "_BLOCK_SIZE", 2**12)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60_000, DIMENSION))
     x /= 1.0000001 * np.linalg.norm(x, axis=1, keepdims=True)

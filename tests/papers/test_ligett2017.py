@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import numpy_ligett
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.papers import ligett2017
 from nrjax.papers.ligett2017.settings import METHODS
 from nrjax.study.intervals import binomial_interval

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.papers import ligett2017
 from nrjax.papers.ligett2017.curves import by_task, ratios
 from nrjax.papers.ligett2017.settings import METHODS

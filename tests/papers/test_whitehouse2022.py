@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from nrjax import GridBoundary, LinearBoundary
+from nrjax._base.outcome import Status
 from nrjax.guarantees.notions import PUBLIC_TEST
-from nrjax.outcome import Status
 from nrjax.papers import regression, whitehouse2022
 from nrjax.papers.whitehouse2022.figures import boundaries
 from nrjax.papers.whitehouse2022.report import (

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.processes import DiscreteLaplace
 from nrjax.processes.discrete_laplace import (
     DiscreteLaplaceState,

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from tests.problems import doubling
 from tests.processes.laws import FAULTY, SOUND, draw_paths, uniform_p
 

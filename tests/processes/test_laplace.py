@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.processes import Laplace, LaplaceJumps
 from nrjax.processes._kernel import (
     NoiseState,

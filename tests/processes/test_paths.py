@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax._normals import normals
-from nrjax._threefry import unrolled
-from nrjax.keys import Role, role_key, step_key
+from nrjax._base.keys import Role, role_key, step_key
+from nrjax._base.normals import normals
+from nrjax._base.threefry import unrolled
 from nrjax.processes import (
     Brownian,
     IndependentLaplace,

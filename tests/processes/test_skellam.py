@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.processes import Skellam, _counts, skellam
 from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.processes.skellam import SkellamState

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.keys import step_key
+from nrjax._base.keys import step_key
 from nrjax.processes import Laplace, _sparse
 from nrjax.processes._kernel import (
     move_probability,

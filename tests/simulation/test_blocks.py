@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax._base.outcome import Status
 from nrjax.composition import BrownianReduction, FilteredSchedule, UnifiedFilter
-from nrjax.outcome import Status
 from nrjax.simulation import blocks, lanes, montecarlo
 from tests.conformance.processes import PROCESSES
 from tests.conformance.rules import RULES

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 import nrjax
+from nrjax._base.outcome import Status
 from nrjax.erm import RidgeProblem
-from nrjax.outcome import Status
 from nrjax.simulation import montecarlo
 from nrjax.simulation.program import _on_devices
 from tests.marks import long_except

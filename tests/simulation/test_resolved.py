@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax._threefry import unrolled
+from nrjax._base.threefry import unrolled
 from nrjax.erm.logistic import LogisticUtility
 from nrjax.simulation import montecarlo
 from nrjax.simulation.resolved import Resolved

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.stopping import AboveThreshold, GaussianThreshold, LaplaceTests
 from tests.conformance import rules
 from tests.conformance.rules import RuleCase

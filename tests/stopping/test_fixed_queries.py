@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax._threefry import unrolled
-from nrjax.keys import Role, role_key, step_key
-from nrjax.outcome import Status
+from nrjax._base.keys import Role, role_key, step_key
+from nrjax._base.outcome import Status
+from nrjax._base.threefry import unrolled
 from nrjax.processes._kernel import laplace, random_bits
 from nrjax.stopping import (
     AboveThreshold,

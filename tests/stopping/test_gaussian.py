@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.stopping import GaussianThreshold, first_yes
 from tests.stopping.oracle import first_yes_counts
 

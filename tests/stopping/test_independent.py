@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate
 
 import nrjax
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from tests.problems import Distance, doubling
 from tests.stopping.oracle import survival
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.stopping import ReducedAboveThreshold, first_yes
 
 pytestmark = pytest.mark.numerical

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.processes._kernel import exponential, laplace
 from nrjax.stopping import first_yes, thresholds
 from tests.problems import scalar

@@ -6,7 +6,7 @@ from scipy import stats
 
 pytest.importorskip("xarray")
 import nrjax
-from nrjax.keys import study_key
+from nrjax._base.keys import study_key
 from nrjax.simulation.bins import LogBins
 from nrjax.study import compare, figures
 from nrjax.study.case import FIELDS

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import nrjax
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.study import figures
 from nrjax.study.distribution_plots import fitting_edges
 from nrjax.study.plotting import (

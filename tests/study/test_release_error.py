@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.keys import study_key
+from nrjax._base.keys import study_key
 from nrjax.study.release_error import RELEASE_ERROR, Coverage, ReleaseError, coverage, remarks
 
 VALUE = np.array([3.0, 5.0])

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("xarray")
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.study import formats, report
 from nrjax.study.case import FIELDS
 from nrjax.study.formats import lowest, span, within

@@ -15,12 +15,12 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
-from nrjax._numerics import float_dtype
-from nrjax._tracing import INLINE
-from nrjax._validation import check, concrete_or_none
+from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import record
+from nrjax._base.tracing import INLINE
+from nrjax._base.validation import check, concrete_or_none
 from nrjax.erm.trust_region.secular import minimiser, multiplier
 from nrjax.erm.trust_region.tridiagonal import Tridiagonal, padded, rotate_back, tridiagonalise
-from nrjax.pytrees import record
 
 _TILE = 16
 """Number of matrices that a CPU reduces together, few enough for a core's level-2 cache."""

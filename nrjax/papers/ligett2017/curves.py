@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.papers._claims import group_by
 from nrjax.papers.ligett2017.settings import METHODS
 from nrjax.study import plotting

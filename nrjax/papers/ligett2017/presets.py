@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.erm import sensitivity, theory
 from nrjax.erm.sensitivity import Ball, logistic_radius, ridge_radius
 from nrjax.stopping.accuracy import (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nrjax.outcome import Status
+from nrjax._base.outcome import Status
 from nrjax.papers import _claims as claims
 from nrjax.papers._claims import Cases, group_by
 from nrjax.study import precision

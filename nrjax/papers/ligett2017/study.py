@@ -16,14 +16,14 @@ from jax import Array
 
 import nrjax
 from nrjax import datasets
-from nrjax._validation import check
+from nrjax._base.sensitivities import Noise
+from nrjax._base.validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Released
 from nrjax.papers._settings import of_task, parsed_bounds
 from nrjax.papers.ligett2017 import presets
 from nrjax.papers.ligett2017.report import CostReporting
 from nrjax.papers.ligett2017.settings import Method, Settings
-from nrjax.sensitivities import Noise
 from nrjax.study.study import Study
 
 reporting = CostReporting()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.papers._settings import check_settings
 
 Method = Literal["brownian", "doubling", "laplace", "discrete_laplace"]

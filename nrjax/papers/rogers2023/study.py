@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 import nrjax
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.composition import BrownianReduction, DiscreteLaplaceReduction, LaplaceReduction
 from nrjax.composition._ledger import Ledger
 from nrjax.composition.conversions import zcdp_for

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.papers._settings import check_settings
 from nrjax.study.intervals import rank_of
 from nrjax.study.results import Results

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 import nrjax
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
 from nrjax.datasets import Counts, load_counts
 from nrjax.papers.skellam_counts.report import LossReporting

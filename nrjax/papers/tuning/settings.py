@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal, get_args
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.papers._settings import check_settings
 
 Method = Literal[

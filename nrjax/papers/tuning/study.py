@@ -10,7 +10,7 @@ from jax import Array
 
 import nrjax
 from nrjax import datasets
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem, sensitivity
 from nrjax.papers.tuning.report import TuningReporting
 from nrjax.papers.tuning.settings import FIXED, Settings

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._base.pytrees import Pytree, static
 from nrjax.private_selection import Candidate, PoissonSelection, RepeatedSelection
 from nrjax.processes import Laplace, noise_path
-from nrjax.pytrees import Pytree, static
 
 _REDUCED = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """Epsilons of a noise-reduction run, as multiples of its cap."""

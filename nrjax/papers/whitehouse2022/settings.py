@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.papers._settings import check_per_task, check_settings, parsed_bounds
 from nrjax.stopping.accuracy import Noise
 

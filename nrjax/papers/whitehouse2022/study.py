@@ -13,7 +13,7 @@ import numpy as np
 
 import nrjax
 from nrjax import datasets
-from nrjax._validation import check
+from nrjax._base.validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Released
 from nrjax.erm.statistics import Constants

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._threefry import in_pairs, is_placed
-from nrjax._tracing import INLINE
+from nrjax._base.threefry import in_pairs, is_placed
+from nrjax._base.tracing import INLINE
 
 
 def normals(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:

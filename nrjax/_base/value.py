@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._format import format_value
-from nrjax._numerics import two_sum
-from nrjax._validation import as_numeric, as_table, check, concrete_or_none
+from nrjax._base.format import format_value
+from nrjax._base.numerics import two_sum
+from nrjax._base.validation import as_numeric, as_table, check, concrete_or_none
 
 
 class Value(NamedTuple):

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._threefry import is_nrjax_key, ordinary, placed
-from nrjax._validation import as_numeric, check, check_integer
+from nrjax._base.threefry import is_nrjax_key, ordinary, placed
+from nrjax._base.validation import as_numeric, check, check_integer
 
 _GENERATOR = "threefry2x32"
 

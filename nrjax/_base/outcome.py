@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Self
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._format import format_value, representation
-from nrjax._validation import concrete_or_none
-from nrjax.pytrees import record
+from nrjax._base.format import format_value, representation
+from nrjax._base.pytrees import record
+from nrjax._base.validation import concrete_or_none
 
 
 class Status(enum.IntEnum):

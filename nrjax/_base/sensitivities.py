@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nrjax._validation import check, check_choice, check_integer, check_number
+from nrjax._base.validation import check, check_choice, check_integer, check_number
 
 Norm = Literal["l1", "l2"]
 Noise = Literal["gaussian", "brownian", "laplace"]

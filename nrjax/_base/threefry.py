@@ -27,7 +27,7 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 
-from nrjax._tracing import INLINE
+from nrjax._base.tracing import INLINE
 
 STREAM = 5
 """Version number of the random bits that a seed gives.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nrjax._format import format_value
+from nrjax._base.format import format_value
 
 _LONGEST = 60
 """Largest number of characters of a value in a message."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
-from nrjax._format import representation
+from nrjax._base.format import representation
 
 T = TypeVar("T")
 
