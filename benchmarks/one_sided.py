@@ -33,9 +33,9 @@ import nrjax
 from benchmarks.rows import Row
 from nrjax._base.keys import study_key
 from nrjax.papers import ligett2017, whitehouse2022
+from nrjax.statistics.paired import paired_interval
+from nrjax.statistics.sample import Sample
 from nrjax.stopping import accuracy
-from nrjax.study.paired import paired_interval
-from nrjax.study.statistics import Sample
 
 GAMMA, REFUSED = 0.1, 0.01
 _NOISES = ("laplace", "exponential")

@@ -79,14 +79,14 @@ if TYPE_CHECKING:
     from nrjax import study as study
     from nrjax.choice.choosing import choose as choose
     from nrjax.choice.report import Choice as Choice
+    from nrjax.statistics.sample import Distribution as Distribution
+    from nrjax.statistics.sample import Sample as Sample
     from nrjax.study.case import Case as Case
     from nrjax.study.case import Curve as Curve
     from nrjax.study.case import Quantity as Quantity
     from nrjax.study.results import Outcomes as Outcomes
     from nrjax.study.results import Reporting as Reporting
     from nrjax.study.results import Results as Results
-    from nrjax.study.statistics import Distribution as Distribution
-    from nrjax.study.statistics import Sample as Sample
     from nrjax.study.study import Study as Study
 else:
     # Slow to import and not needed by simulations, so they are imported at their first use.
@@ -94,7 +94,7 @@ else:
         "choice.choosing": ("choose",),
         "choice.report": ("Choice",),
         "study.case": ("Case", "Curve", "Quantity"),
-        "study.statistics": ("Distribution", "Sample"),
+        "statistics.sample": ("Distribution", "Sample"),
         "study.results": ("Outcomes", "Reporting", "Results"),
         "study.study": ("Study",),
     }

@@ -45,6 +45,7 @@ ORDER = (
     ("auditing",),
     ("choice",),
     ("study",),
+    ("statistics",),
     ("simulation",),
     ("counts", "erm", "datasets", "private_selection"),
     ("engine",),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax.study.intervals import binomial_interval
+from nrjax.statistics.intervals import binomial_interval
 
 MOST_EDGES, _BINS, _THRESHOLDS = 32, 16, 64
 """Numbers of values that a column may have without bins, of its bins, and of events tried."""

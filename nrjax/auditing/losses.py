@@ -11,10 +11,10 @@ from jax import Array
 
 from nrjax._base.keys import study_key
 from nrjax._base.validation import check
-from nrjax.auditing import betting
 from nrjax.auditing.report import Audit, Worst
 from nrjax.auditing.tilted import PlaceBets, law_bets, log_weights
 from nrjax.simulation import montecarlo
+from nrjax.statistics import betting
 
 _SLACK = 1.1
 """The multiple of the stated delta that the audited number must be shown to be below."""

@@ -17,13 +17,13 @@ from nrjax._base.outcome import Outcome
 from nrjax._base.sensitivities import shared_relation
 from nrjax._base.tracing import sharing_traces
 from nrjax._base.validation import as_floats, check, check_integer, check_number
-from nrjax.choice import anytime
 from nrjax.choice.candidates import CHUNK, FIXED, ORACLE, Candidate, Plan, candidates
 from nrjax.choice.question import Custom, Question
 from nrjax.choice.racing import FIRST_ROUND, Entry, Limits, Verdict, race
 from nrjax.choice.report import Choice, Row, advice
 from nrjax.simulation.montecarlo import outcomes
 from nrjax.simulation.program import Program
+from nrjax.statistics import anytime
 from nrjax.study.ahead import compiled_ahead
 from nrjax.study.case import Case
 from nrjax.study.checks import check_path

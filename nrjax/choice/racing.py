@@ -3,8 +3,8 @@
 Trials are added in doubling rounds, with common random numbers. A candidate is dropped once it
 missed the target, or once it is more expensive than the leader in most trials. The signs of paired
 differences decide, because the mean of epsilons with heavy tails says little. The statistics of
-`nrjax.choice.anytime` make these statements valid at all times together, with probability at least
-`level`.
+`nrjax.statistics.anytime` make these statements valid at all times together, with probability at
+least `level`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nrjax.choice import anytime
+from nrjax.statistics import anytime
 
 FIRST_ROUND = 256
 """The number of trials per candidate in the first round of a race."""

@@ -8,11 +8,11 @@ import numpy as np
 
 from nrjax._base.validation import check
 from nrjax.guarantees.notions import notions_differ
+from nrjax.statistics.intervals import binomial_interval
+from nrjax.statistics.paired import paired_interval
+from nrjax.statistics.sample import Distribution, Sample
 from nrjax.study.case import STOPPED
 from nrjax.study.frame import Frame
-from nrjax.study.intervals import binomial_interval
-from nrjax.study.paired import paired_interval
-from nrjax.study.statistics import Distribution, Sample
 
 
 class Share(NamedTuple):

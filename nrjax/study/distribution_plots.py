@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from nrjax.statistics.sample import Distribution
 from nrjax.study.plotting import Style, draw_grid
-from nrjax.study.statistics import Distribution
 
 _BINS = 60  # number of bins of a histogram
 _MAX_LEVELS = 1000  # distinct values; if there are more, bins are evenly spaced

@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from nrjax.statistics.sample import Distribution
 from nrjax.study import distribution_plots, plotting
 from nrjax.study.compare import compare_cases
 from nrjax.study.distribution_plots import draw_function_axes
 from nrjax.study.formats import humanise
 from nrjax.study.frame import Frame
 from nrjax.study.report import AT_FIRST_STEP
-from nrjax.study.statistics import Distribution
 
 _MAX_POINTS = 4000  # largest number of trials per case in a scatter plot
 _LABELLED_PERCENTS = (50, 90, 95)  # quantiles of the stopping epsilon to print below each case

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax.study.intervals import rank_interval
+from nrjax.statistics.intervals import rank_interval
 
 
 def json_safe(value: Any) -> Any:

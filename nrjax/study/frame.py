@@ -14,11 +14,11 @@ import numpy as np
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check
 from nrjax.simulation.counting import derived_columns
+from nrjax.statistics.sample import Distribution, Sample
 from nrjax.study.case import STOPPED
 from nrjax.study.checks import UnknownNameError, check_known
 from nrjax.study.histograms import Histogram
 from nrjax.study.schema import StoredCase, pass_of
-from nrjax.study.statistics import Distribution, Sample
 
 if TYPE_CHECKING:
     import xarray

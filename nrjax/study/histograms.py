@@ -12,9 +12,9 @@ from nrjax._base.validation import check
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
 from nrjax.simulation.counting import COUNTS_END, MOMENTS_END, HistogramSpec, Specs, merge
 from nrjax.simulation.moments import MOMENTS, mean_and_variance
+from nrjax.statistics.sample import Distribution
 from nrjax.study.case import STOPPED, Case, Quantity
 from nrjax.study.schema import Variable
-from nrjax.study.statistics import Distribution
 from nrjax.study.store import Store
 
 EPSILON_BINS = LogBins(-30, 20, 12)

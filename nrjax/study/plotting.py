@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from nrjax.statistics.sample import Distribution
 from nrjax.study.rendering import ShownFigure
-from nrjax.study.statistics import Distribution
 
 EPSILON = "ex-post ε (nat)"
 STOPPING_EPSILON = "stopping ε (nat)"

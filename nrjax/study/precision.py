@@ -16,10 +16,10 @@ import numpy as np
 
 from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
+from nrjax.statistics.intervals import rank_of
+from nrjax.statistics.sample import Distribution
 from nrjax.study.case import Case
 from nrjax.study.histograms import EPSILON_BINS
-from nrjax.study.intervals import rank_of
-from nrjax.study.statistics import Distribution
 
 if TYPE_CHECKING:
     from nrjax.study.frame import Frame

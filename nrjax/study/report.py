@@ -11,11 +11,11 @@ import numpy as np
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check
 from nrjax.guarantees.notions import NOTIONS, notions_differ
+from nrjax.statistics.intervals import binomial_interval, rank_of
+from nrjax.statistics.sample import Distribution
 from nrjax.study import precision, release_error
 from nrjax.study.formats import json_safe, lowest, number, share, span
 from nrjax.study.frame import Frame
-from nrjax.study.intervals import binomial_interval, rank_of
-from nrjax.study.statistics import Distribution
 
 _PERCENTS = (5, 25, 50, 75, 90, 95)
 """The percentages of the quantiles in the summary, q05 to q95."""

@@ -10,9 +10,10 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax.auditing import betting, losses, tilted
+from nrjax.auditing import losses, tilted
 from nrjax.cli import main
 from nrjax.simulation import montecarlo
+from nrjax.statistics import betting
 from tests.auditing.cases import (
     DELTA,
     HONEST,

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from nrjax.choice import anytime, racing
+from nrjax.choice import racing
 from nrjax.choice.racing import FIRST_ROUND, Limits, Verdict, race
+from nrjax.statistics import anytime
 
 LIMITS = Limits(confidence=0.9, level=0.95, indifference=0.02, trials=16_384)
 

@@ -10,7 +10,7 @@ from benchmarks import numpy_ligett
 from nrjax._base.outcome import Status
 from nrjax.papers import ligett2017
 from nrjax.papers.ligett2017.settings import METHODS
-from nrjax.study.intervals import binomial_interval
+from nrjax.statistics.intervals import binomial_interval
 from tests.papers.shared import (
     PAPERS_DATA,
     apart,

@@ -10,8 +10,8 @@ from nrjax._base.outcome import Status
 from nrjax.papers import ligett2017
 from nrjax.papers.ligett2017.curves import by_task, ratios
 from nrjax.papers.ligett2017.settings import METHODS
+from nrjax.statistics.sample import Sample
 from nrjax.study.plotting import STYLES
-from nrjax.study.statistics import Sample
 from tests.invented import bands, check_margin, ends_of, invented, legend_of
 
 COST = dict(zip(METHODS, (1.0, 6.0, None, 0.8, 0.5), strict=True))

@@ -8,9 +8,9 @@ pytest.importorskip("xarray")
 import nrjax
 from nrjax._base.keys import study_key
 from nrjax.simulation.bins import LogBins
+from nrjax.statistics.paired import paired_interval
 from nrjax.study import compare, figures
 from nrjax.study.case import FIELDS
-from nrjax.study.paired import paired_interval
 from nrjax.types import Outcome, Status
 from tests.study import cheap
 from tests.study.test_distribution import below_95

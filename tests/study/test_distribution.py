@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
-from nrjax.study.intervals import band_width, binomial_interval, rank_interval, rank_of
-from nrjax.study.statistics import Sample
+from nrjax.statistics.intervals import band_width, binomial_interval, rank_interval, rank_of
+from nrjax.statistics.sample import Sample
 
 REPEATS, SIZE = 4000, 60
 LAWS = {

@@ -12,6 +12,7 @@ from scipy import stats
 
 import nrjax
 from nrjax._base.outcome import Status
+from nrjax.statistics.sample import Sample
 from nrjax.study import figures
 from nrjax.study.distribution_plots import fitting_edges
 from nrjax.study.plotting import (
@@ -23,7 +24,6 @@ from nrjax.study.plotting import (
     mechanism_styles,
     quantile_curve,
 )
-from nrjax.study.statistics import Sample
 from tests.invented import bands, check_margin, check_margin_sees, ends_of, invented, legend_of
 from tests.problems import scalar
 from tests.study import cheap

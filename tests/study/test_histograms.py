@@ -7,8 +7,8 @@ pytest.importorskip("xarray")
 from nrjax.simulation import counting
 from nrjax.simulation.bins import LogBins
 from nrjax.simulation.counting import HistogramSpec
+from nrjax.statistics.sample import Sample
 from nrjax.study.histograms import BinnedDistribution
-from nrjax.study.statistics import Sample
 from tests.study.test_conformance import (
     FRACTIONS,
 )

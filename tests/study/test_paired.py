@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from nrjax.study.paired import paired_interval
-from nrjax.study.statistics import Sample
+from nrjax.statistics.paired import paired_interval
+from nrjax.statistics.sample import Sample
 from tests.study.test_distribution import below_95
 
 REPEATS = 300

@@ -9,11 +9,11 @@ from scipy import stats
 pytest.importorskip("xarray")
 from nrjax.simulation.bins import LogBins
 from nrjax.simulation.exact_sums import PARTS
+from nrjax.statistics.sample import Sample
 from nrjax.study import precision
 from nrjax.study.histograms import BinnedDistribution
 from nrjax.study.precision import INTERIM_COUNTS
 from nrjax.study.results import Results
-from nrjax.study.statistics import Sample
 from tests.study import cheap
 from tests.study.test_conformance import Killed, Then
 

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("xarray")
 from nrjax._base.outcome import Status
+from nrjax.statistics.sample import Sample
 from nrjax.study import formats, report
 from nrjax.study.case import FIELDS
 from nrjax.study.formats import lowest, span, within
-from nrjax.study.statistics import Sample
 from tests.invented import invented
 from tests.study import cheap
 

@@ -8,13 +8,13 @@ import numpy as np
 from nrjax._base.outcome import Status
 from nrjax.papers._claims import group_by
 from nrjax.papers.ligett2017.settings import METHODS
+from nrjax.statistics.sample import Distribution, Sample
 from nrjax.study import plotting
 from nrjax.study.compare import interval_of
 from nrjax.study.formats import humanise
 from nrjax.study.plotting import Style
 from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
-from nrjax.study.statistics import Distribution, Sample
 
 BASE = METHODS[0]  # noise reduction, by whose cost the other methods' costs are divided
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nrjax.papers.ligett2017.curves import BASE, Curve, by_task, compared, ratios, tested, title
+from nrjax.statistics.sample import Distribution
 from nrjax.study import plotting
 from nrjax.study.formats import humanise
 from nrjax.study.plotting import (
@@ -21,7 +22,6 @@ from nrjax.study.plotting import (
     log_scale,
 )
 from nrjax.study.results import Results
-from nrjax.study.statistics import Distribution
 
 _ALPHA = "requested excess risk \N{GREEK SMALL LETTER ALPHA}"
 _LARGEST_RISK = 1e6

@@ -7,9 +7,9 @@ from typing import Any
 from nrjax._base.outcome import Status
 from nrjax.papers import _claims as claims
 from nrjax.papers._claims import Cases, group_by
+from nrjax.statistics.intervals import binomial_interval
 from nrjax.study import precision
 from nrjax.study.formats import humanise, json_safe, number, within
-from nrjax.study.intervals import binomial_interval
 from nrjax.study.report import Report
 from nrjax.study.results import Reporting, Results
 

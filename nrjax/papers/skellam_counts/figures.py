@@ -11,13 +11,13 @@ from matplotlib.patches import Patch
 
 from nrjax.papers._claims import group_by
 from nrjax.papers.skellam_counts.settings import median_deviation
+from nrjax.statistics.sample import Distribution
 from nrjax.study import distribution_plots, plotting
 from nrjax.study import figures as shared
 from nrjax.study.formats import humanise
 from nrjax.study.plotting import Style, ellipsis
 from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
-from nrjax.study.statistics import Distribution
 
 _LOSS = "realised privacy loss (nat)"
 _NOISE = "standard deviation of the noise (counts)"

@@ -8,11 +8,11 @@ import numpy as np
 from nrjax.papers import _claims as claims
 from nrjax.papers._claims import group_by
 from nrjax.papers.skellam_counts.settings import median_deviation
+from nrjax.statistics.sample import Distribution
 from nrjax.study.formats import humanise, json_safe, lowest, number, share
 from nrjax.study.precision import remarks
 from nrjax.study.report import AT_FIRST_STEP, Report, notions
 from nrjax.study.results import Reporting, Results
-from nrjax.study.statistics import Distribution
 
 PERCENTS = (5, 25, 50, 75, 95, 99)
 

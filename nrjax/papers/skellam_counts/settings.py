@@ -8,7 +8,7 @@ import numpy as np
 
 from nrjax._base.validation import check
 from nrjax.papers._settings import check_settings
-from nrjax.study.intervals import rank_of
+from nrjax.statistics.intervals import rank_of
 from nrjax.study.results import Results
 
 Mechanism = Literal["skellam", "brownian", "laplace", "discrete_laplace"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax.study.intervals import rank_interval, rank_of
+from nrjax.statistics.intervals import rank_interval, rank_of
 
 _DIRECTIONS = 1 << 12
 """The number of directions in which to shift ranks. They miss at most 1 % of a range of four."""

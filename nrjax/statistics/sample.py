@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from nrjax._base.validation import check
-from nrjax.study.intervals import band_width, binomial_interval, rank_interval, rank_of
+from nrjax.statistics.intervals import band_width, binomial_interval, rank_interval, rank_of
 
 _BLOCK = 1 << 20
 """The number of values whose squares are computed at a time, to save memory."""

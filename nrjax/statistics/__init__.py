@@ -1,0 +1,1 @@
+"""Statistics of trials: samples, exact and paired intervals, anytime statements, and bets."""
