@@ -55,7 +55,7 @@ from nrjax.simulation.bins import LogBins as LogBins
 from nrjax.simulation.bins import WholeBins as WholeBins
 from nrjax.simulation.montecarlo import FirstLevelWarning as FirstLevelWarning
 from nrjax.simulation.montecarlo import simulate as simulate
-from nrjax.simulation.sweeps import sweep as sweep
+from nrjax.simulation.montecarlo import sweep as sweep
 from nrjax.stopping import AboveThreshold as AboveThreshold
 from nrjax.stopping import GaussianThreshold as GaussianThreshold
 from nrjax.stopping import InteractiveAboveThreshold as InteractiveAboveThreshold

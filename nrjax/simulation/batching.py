@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax._base.keys import abstract_key, key_for
+from nrjax._base.keys import abstract_key, is_key, key_for
 from nrjax._base.validation import check, check_integer
 from nrjax.engine import steps
 from nrjax.engine.interaction import Interaction
 from nrjax.simulation.families import Trials, as_family
-from nrjax.simulation.memory import bytes_of, largest_array
 from nrjax.simulation.tiles import Session
 from nrjax.types import Utility, overrides
 
@@ -226,3 +225,28 @@ def first_member(trials: Trials) -> tuple[Any, Interaction]:
     family = as_family(trials)
     varied = family.select(np.int32(0))  # pyright: ignore[reportArgumentType]
     return varied, family.member(varied)
+
+
+def bytes_of(tree: Any) -> int:
+    """Return the number of bytes of a pytree of arrays or of `jax.ShapeDtypeStruct`s."""
+    leaves = jax.tree.leaves(tree)
+    return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
+
+
+def largest_array(function: Callable[..., Any], *arguments: Any) -> int:
+    """Return the number of bytes of the largest array that a function makes, by its trace.
+
+    XLA may never store this array, so that it is a bound.
+    """
+    made = _made(jax.make_jaxpr(function)(*arguments).jaxpr)
+    return max(map(bytes_of, made), default=0)
+
+
+def _made(program: Any) -> Iterator[Any]:
+    """Yield the types of all arrays that a traced function makes, in its loops and branches too."""
+    for equation in program.eqns:
+        yield from (variable.aval for variable in equation.outvars)
+        for parameter in jax.tree.leaves(list(equation.params.values())):
+            inner = getattr(parameter, "jaxpr", parameter)
+            if hasattr(inner, "eqns"):
+                yield from _made(inner)

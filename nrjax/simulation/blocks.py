@@ -14,17 +14,68 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.extend.core import ClosedJaxpr, Literal
 
-from nrjax._base.keys import is_custom
+from nrjax._base.keys import is_custom, is_key
 from nrjax._base.outcome import Status
 from nrjax._base.threefry import in_own_kernel
 from nrjax.engine import steps
 from nrjax.engine.steps import TrialState
 from nrjax.simulation.families import Trials
 from nrjax.simulation.lanes import DeviceShare, share_of
-from nrjax.simulation.layout import FIXED, OWN, SHARED, Layout, depends, keys, words
 from nrjax.simulation.tiles import Options, run_batches
 from nrjax.types import Utility, overrides
+
+SHARED, FIXED, OWN = range(3)
+"""Kinds of leaves: equal in all trials, fixed in each trial, different at each step of a trial."""
+
+
+def depends(program: ClosedJaxpr, flags: list[bool]) -> list[bool]:
+    """Return whether each output of a traced function may depend on the flagged inputs."""
+    marked = {var for var, flag in zip(program.jaxpr.invars, flags, strict=True) if flag}
+
+    def is_marked(var: Any) -> bool:
+        return not isinstance(var, Literal) and var in marked
+
+    for equation in program.jaxpr.eqns:
+        if any(map(is_marked, equation.invars)):
+            marked.update(equation.outvars)
+            if equation.effects:  # it may write to mutable arrays
+                marked.update(var for var in equation.invars if not isinstance(var, Literal))
+    return [is_marked(var) for var in program.jaxpr.outvars]
+
+
+class Layout(NamedTuple):
+    """The structure of a state or a record, and the kind of each leaf."""
+
+    structure: Any
+    kinds: list[int]
+
+    def split(self, state: Any) -> tuple[list[Array], ...]:
+        """Return three lists of leaves: the shared, the fixed and the own ones."""
+        leaves = list(zip(self.kinds, jax.tree.leaves(state), strict=True))
+        return tuple([leaf for kind, leaf in leaves if kind == wanted] for wanted in range(3))
+
+    def join(self, *leaves: list[Any]) -> Any:
+        """Rebuild the state or record from its shared, fixed and own leaves."""
+        rest = list(map(iter, leaves))
+        return jax.tree.unflatten(self.structure, [next(rest[kind]) for kind in self.kinds])
+
+
+def _to_words(leaves: list[Array]) -> list[Any]:
+    """Return leaves with tuples of words in place of keys, since words are faster to move."""
+    return [tuple(jnp.moveaxis(jax.random.key_data(k), -1, 0)) if is_key(k) else k for k in leaves]
+
+
+def _to_keys(leaves: list[Any], like: list[Array]) -> list[Array]:
+    """Return leaves, for all lanes, with keys in place of words where `like` has keys."""
+    return [
+        jax.random.wrap_key_data(jnp.stack(leaf, -1), impl=jax.random.key_impl(form))
+        if is_key(form)
+        else leaf
+        for leaf, form in zip(leaves, like, strict=True)
+    ]
+
 
 _BETWEEN = ("noise", "query", "step", "time", "process", "schedule", "rule", "epsilon")
 """Fields of a running trial's state that its next step needs."""
@@ -203,7 +254,7 @@ class Blocks(NamedTuple):
     def begin(self, number: Array) -> tuple[Any, Any, Array]:
         """Return the leaves of a new trial that are `FIXED` and `OWN`, and its code."""
         state, code = _start(self.share, number)
-        return *map(words, self.state.split(state)[1:]), code
+        return *map(_to_words, self.state.split(state)[1:]), code
 
     def take(self, number: Array, drawn: Any, *leaves: list[Array]) -> tuple[list[Array], ...]:
         """Return the `OWN` leaves of a trial's next state and record."""
@@ -234,7 +285,7 @@ class Blocks(NamedTuple):
         spare = self.rows + lane
         row = jax.lax.dynamic_slice_in_dim(rows.alive, first, self.lanes)
         valid = first + lane < rows.living
-        fixed, own = map(keys, _get((fixed, left.own), row), self.form)
+        fixed, own = map(_to_keys, _get((fixed, left.own), row), self.form)
 
         def step(carry: Any, inputs: Any) -> Any:
             own, records = carry
@@ -251,7 +302,7 @@ class Blocks(NamedTuple):
         return _Rows(
             alive=_put(left.alive, place, row),
             living=left.living + living,
-            own=_put(left.own, jnp.where(valid, row, spare), words(own)),
+            own=_put(left.own, jnp.where(valid, row, spare), _to_words(own)),
             records=_put(left.records, jnp.where(valid & ~running, row, spare), records),
         )
 

@@ -21,8 +21,13 @@ from nrjax._base.modes import neutral_config
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check
 from nrjax.simulation.bins import Bins
-from nrjax.simulation.exact_sums import exact_sum, sums_of_pieces
-from nrjax.simulation.moments import finite_values, merge_moments, stack_moments
+from nrjax.simulation.moments import (
+    exact_sum,
+    finite_values,
+    merge_moments,
+    stack_moments,
+    sums_of_pieces,
+)
 from nrjax.simulation.program import Launch, Program
 
 _ROWS = 2**16

@@ -1,12 +1,106 @@
-"""Moments of variables, with exact sums, so that they do not depend on the order of trials."""
+"""Moments of variables, from exact sums that depend neither on order nor on grouping."""
 
 import math
 from fractions import Fraction
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from nrjax.simulation.exact_sums import PARTS, exact_sum
+PARTS = 4
+"""Number of floats that represent a sum, with about 200 bits together."""
+
+_WIDTH = 31
+"""Number of bits of a piece of a number. A sum of 2^22 pieces of one scale fits 53 bits."""
+
+_ROWS = 2**22
+"""Largest number of rows that are added at a time."""
+
+_LARGEST = 2.0**900
+"""Magnitude below which numbers are added exactly."""
+
+_LOWEST = -1074 // _WIDTH
+"""Power of the pieces of the smallest number, in units of `_WIDTH`."""
+
+_SHIFTS = np.ldexp(1.5, _WIDTH * np.arange(_LOWEST, 900 // _WIDTH + 1) + 52)
+"""Numbers that round another one to the pieces of a power if they are added and subtracted."""
+
+
+def exact_sum(values: np.ndarray) -> np.ndarray:
+    """Return the sum of finite float64 numbers along the first axis, as several floats.
+
+    The result has shape (PARTS, ...). Its parts, the largest first, add up to the sum, with an
+    error of at most 2^-200 of the largest part. Numbers are cut into pieces at fixed powers of two,
+    and pieces at the same power add up exactly (after Demmel & Nguyen 2013). Sums of sums therefore
+    have the same bits however numbers are grouped, if the parts hold the exact sums. If a number
+    reaches 2^900, or is NaN, the sum of its column is an ordinary rounded one instead.
+
+    Args:
+        values: float64 numbers, with at least one axis.
+    """
+    if len(values) > _ROWS:
+        blocks = [exact_sum(values[at : at + _ROWS]) for at in range(0, len(values), _ROWS)]
+        return exact_sum(np.concatenate(blocks))
+    largest = float(np.max(np.abs(values), initial=0.0))
+    if not largest < _LARGEST:
+        ordinary = ~(np.max(np.abs(values), axis=0) < _LARGEST)
+        sums = exact_sum(np.where(ordinary, 0.0, values))
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums[0] += np.sum(np.where(ordinary, values, 0.0), axis=0)
+        return sums
+    sums = [np.zeros(values.shape[1:])]
+    index = math.frexp(largest)[1] // _WIDTH - _LOWEST
+    while largest > 0:
+        pieces = (values + _SHIFTS[index]) - _SHIFTS[index]  # multiples of a power of two
+        sums.append(np.sum(pieces, axis=0))
+        values, index = values - pieces, index - 1
+        largest = float(np.max(np.abs(values)))
+    return np.apply_along_axis(_parts, 0, np.stack(sums))
+
+
+def sums_of_pieces(columns: Array) -> Array:
+    """Return sums of float64 numbers along the last axis, to be added up by `exact_sum`.
+
+    Call it on accelerators, in `jit` with 64-bit numbers. The sums, shape (sums, columns), are
+    exact, except for columns with numbers of 2^900 or more.
+    """
+    blocks = [columns[:, at : at + _ROWS] for at in range(0, max(columns.shape[1], 1), _ROWS)]
+    return jnp.concatenate([_sums_of_block(block) for block in blocks])
+
+
+def _sums_of_block(rest: Array) -> Array:
+    largest = jnp.max(jnp.abs(rest), axis=1, initial=0.0)
+    large = largest >= _LARGEST
+    total = jnp.where(large, jnp.sum(rest, axis=1), 0.0)
+    rest = jnp.where(large[:, None], 0.0, rest)
+    first = jnp.frexp(largest)[1] // _WIDTH - _LOWEST
+    shifts, turns = jnp.asarray(_SHIFTS), len(_SHIFTS)
+
+    def cut(carry: Any) -> Any:
+        turn, _, rest, sums = carry
+        shift = shifts[jnp.clip(first - turn, 0, turns - 1)][:, None]
+        pieces = (rest + shift) - shift
+        rest = rest - pieces
+        return turn + 1, jnp.any(rest != 0), rest, sums.at[turn].set(jnp.sum(pieces, axis=1))
+
+    def left(carry: Any) -> Array:
+        return (carry[0] < turns) & carry[1]
+
+    first_carry = jnp.int32(0), jnp.bool_(True), rest, jnp.zeros((turns, len(rest)))
+    sums = jax.lax.while_loop(left, cut, first_carry)[3]
+    return jnp.concatenate([total[None], sums])
+
+
+def _parts(numbers: np.ndarray) -> list[float]:
+    """Split a sum into floats: the rounded sum, then the rounded error of the parts before."""
+    terms, parts = numbers.tolist(), []
+    for _ in range(PARTS):
+        parts.append(math.fsum(terms))
+        terms.append(-parts[-1])
+    return parts
+
 
 _SUMS = [f"{name}_{part}" for name in ("sum", "sum_of_squares") for part in range(PARTS)]
 

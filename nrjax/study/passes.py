@@ -16,9 +16,8 @@ from nrjax.engine import steps
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.path import run_path
 from nrjax.simulation import lanes, montecarlo
-from nrjax.simulation.batching import Batching, power_of_two
+from nrjax.simulation.batching import Batching, bytes_of, power_of_two
 from nrjax.simulation.counting import Tally
-from nrjax.simulation.memory import bytes_of
 from nrjax.simulation.program import Program
 from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.tiles import derive

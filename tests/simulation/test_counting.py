@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.simulation import counting, exact_sums, montecarlo
+from nrjax.simulation import counting, moments, montecarlo
 from nrjax.simulation.bins import LogBins, WholeBins
 from nrjax.simulation.counting import HistogramSpec, Tally, merge
-from nrjax.simulation.exact_sums import exact_sum
-from nrjax.simulation.moments import MOMENTS, mean_and_variance, merge_moments
+from nrjax.simulation.moments import MOMENTS, exact_sum, mean_and_variance, merge_moments
 from tests.draws import GOAL, SPECS, Draws, expected
 
 KEY = jax.random.key(5)
@@ -160,7 +159,7 @@ def test_a_large_number_rounds_no_other_sum():
 
 
 def test_long_sums_are_cut(monkeypatch):
-    monkeypatch.setattr(exact_sums, "_ROWS", 8)
+    monkeypatch.setattr(moments, "_ROWS", 8)
     values = np.random.default_rng(3).normal(size=(100, 3))
     cut = exact_sum(values)
     monkeypatch.undo()

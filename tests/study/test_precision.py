@@ -8,7 +8,7 @@ from scipy import stats
 
 pytest.importorskip("xarray")
 from nrjax.simulation.bins import LogBins
-from nrjax.simulation.exact_sums import PARTS
+from nrjax.simulation.moments import PARTS
 from nrjax.statistics.sample import Sample
 from nrjax.study import precision
 from nrjax.study.histograms import BinnedDistribution
