@@ -13,8 +13,8 @@ import pytest
 
 import nrjax
 from nrjax.cli import main
+from nrjax.cli.loading import from_json
 from nrjax.cli.options import checked
-from nrjax.cli.settings import from_json
 from nrjax.study.options import to_json
 from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.store import Store

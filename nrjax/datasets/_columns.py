@@ -17,7 +17,7 @@ _NUMBER_LIKE = re.compile(r"[-+]?[$€£]?\s*\d[\d.,' ]*\s*[%$€£]?")
 """A pattern for text that a person reads as a number, such as 1,000 or 5 %."""
 
 
-class Made(NamedTuple):
+class PreparedColumn(NamedTuple):
     """Features made of a column, shape (n, k), or a target, shape (n,), in float64.
 
     Attributes:
@@ -40,7 +40,7 @@ def is_interval(stated: Any) -> bool:
     return len(stated) == 2 and all(isinstance(end, (int, float, np.number)) for end in stated)
 
 
-def scaled(where: str, name: str, column: np.ndarray, stated: Any) -> Made:
+def scaled(where: str, name: str, column: np.ndarray, stated: Any) -> PreparedColumn:
     """Clip numbers to their bounds, and scale the bounds to -1 and 1 (to 0 if equal)."""
     expected = f"(LOW, HIGH), for a column of numbers of {where}"
     check(is_interval(stated), f"bounds of {name!r}", stated, expected)
@@ -53,10 +53,12 @@ def scaled(where: str, name: str, column: np.ndarray, stated: Any) -> Made:
     done += f" ({outside:,} clipped)" if outside else ""
     missed = f"Warning: no value of {name!r} lies within its bounds [{low:g}, {high:g}]."
     remarks = (missed,) if outside == len(column) else ()
-    return Made(np.clip(values, -1, 1), (name,), done, remarks=remarks)
+    return PreparedColumn(np.clip(values, -1, 1), (name,), done, remarks=remarks)
 
 
-def indicators(where: str, short: str, name: str, column: np.ndarray, stated: Any) -> Made:
+def indicators(
+    where: str, short: str, name: str, column: np.ndarray, stated: Any
+) -> PreparedColumn:
     """Return an indicator of each category: the stated ones, or else all values of the column."""
     remarks: tuple[str, ...] = ()
     if stated is None:
@@ -80,7 +82,7 @@ def indicators(where: str, short: str, name: str, column: np.ndarray, stated: An
     done += f"; others: {none:,})" if none else ")"
     derived = "" if stated is not None else f"the categories of {name}"
     names = tuple(f"{name}={_as_text(category)}" for category in categories.tolist())
-    return Made(values, names, done, derived, remarks)
+    return PreparedColumn(values, names, done, derived, remarks)
 
 
 def _alike(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +128,7 @@ def infer_task(where: str, y: np.ndarray) -> str:
     return "logistic" if len(values) == 2 else "ridge"
 
 
-def labels(where: str, name: str, y: np.ndarray, stated: Any) -> Made:
+def labels(where: str, name: str, y: np.ndarray, stated: Any) -> PreparedColumn:
     """Return a target of two values as -1 and 1, the order of the stated labels."""
     values = np.unique(y)
     ok = len(values) == 2 and (y.dtype.kind != "f" or np.isfinite(y).all())
@@ -141,7 +143,7 @@ def labels(where: str, name: str, y: np.ndarray, stated: Any) -> Made:
     first, second = map(_as_text, values.tolist())
     derived = "" if stated is not None or y.dtype.kind == "b" else f"the labels of {name}"
     done = f"{name} ({first} is -1, {second} is 1)"
-    return Made(np.where(y == values[1], 1.0, -1.0), (name,), done, derived)
+    return PreparedColumn(np.where(y == values[1], 1.0, -1.0), (name,), done, derived)
 
 
 def check_numbers(where: str, y: np.ndarray) -> None:

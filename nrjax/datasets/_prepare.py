@@ -8,7 +8,7 @@ import numpy as np
 
 from nrjax._base.validation import check
 from nrjax.datasets import _columns
-from nrjax.datasets._columns import LARGEST, Made
+from nrjax.datasets._columns import LARGEST, PreparedColumn
 from nrjax.datasets._dataset import (
     TASKS,
     Dataset,
@@ -141,7 +141,9 @@ def _stated_bounds(table: Table, task: str, bounds: Bounds) -> tuple[dict[str, A
     return stated, ""
 
 
-def _target(table: Table, task: str, stated: Mapping[str, Any] | None, rows: int | None) -> Made:
+def _target(
+    table: Table, task: str, stated: Mapping[str, Any] | None, rows: int | None
+) -> PreparedColumn:
     """Return the first `rows` of the target, as labels or as numbers in [-1, 1]."""
     where, name, y = table.where, table.target, table.y
     if task == "logistic":
@@ -155,10 +157,12 @@ def _target(table: Table, task: str, stated: Mapping[str, Any] | None, rows: int
         return made._replace(values=made.values[:rows])
     largest = f"the largest absolute value of {name}"
     values = divided_by_largest_value(y[:rows].astype(np.float64))
-    return Made(values, (name,), f"{name} (divided by its largest absolute value)", largest)
+    return PreparedColumn(
+        values, (name,), f"{name} (divided by its largest absolute value)", largest
+    )
 
 
-def _features(table: Table, stated: Mapping[str, Any] | None) -> list[Made]:
+def _features(table: Table, stated: Mapping[str, Any] | None) -> list[PreparedColumn]:
     """Return the features that each column becomes, and an intercept if there are bounds."""
     made = []
     for name, column in table.columns.items():
@@ -166,13 +170,13 @@ def _features(table: Table, stated: Mapping[str, Any] | None) -> list[Made]:
         if column.dtype.kind == "U" or (limits is not None and not _columns.is_interval(limits)):
             made.append(_columns.indicators(table.where, table.name, name, column, limits))
         elif stated is None:
-            made.append(Made(column.astype(np.float64)[:, None], (name,), name))
+            made.append(PreparedColumn(column.astype(np.float64)[:, None], (name,), name))
         else:
             limits = (0, 1) if limits is None else limits  # only booleans can be without bounds
             one = _columns.scaled(table.where, name, column, limits)
             made.append(one._replace(values=one.values[:, None]))
     if stated is not None:
-        made.append(Made(np.ones((len(table.y), 1)), ("intercept",), "intercept"))
+        made.append(PreparedColumn(np.ones((len(table.y), 1)), ("intercept",), "intercept"))
     return made
 
 

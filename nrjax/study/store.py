@@ -22,8 +22,15 @@ from nrjax._base.validation import check
 from nrjax.study import files
 from nrjax.study.checks import check_path
 from nrjax.study.chunks import decode_chunk, encode_chunk, file_of, span_of
-from nrjax.study.files import MANIFEST, RESULTS, StoreError, UnfinishedError
-from nrjax.study.manifest import checksum_of, manifest_bytes, read_schema
+from nrjax.study.files import (
+    MANIFEST,
+    RESULTS,
+    StoreError,
+    UnfinishedError,
+    checksum_of,
+    manifest_bytes,
+    read_schema,
+)
 from nrjax.study.schema import Pass, StoredCase, pass_of, to_json
 
 _CACHE_BYTES = 2**30

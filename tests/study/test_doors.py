@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("xarray")
 import nrjax
 from nrjax.cli import loading
-from nrjax.cli.settings import with_absolute_paths
+from nrjax.cli.loading import with_absolute_paths
 from nrjax.papers import skellam_counts, whitehouse2022
 from nrjax.study.options import check_settings
 from tests.study import cheap

@@ -16,7 +16,7 @@ import pytest
 
 import nrjax
 from nrjax.cli import loading
-from nrjax.cli.settings import from_json
+from nrjax.cli.loading import from_json
 from nrjax.simulation import montecarlo
 from nrjax.study import dask, provenance
 from nrjax.study.options import RunOptions, to_json

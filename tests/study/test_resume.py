@@ -17,8 +17,7 @@ pytest.importorskip("xarray")
 
 from nrjax import cli
 from nrjax.cli import loading
-from nrjax.study.files import StoreBusyError
-from nrjax.study.manifest import manifest_bytes
+from nrjax.study.files import StoreBusyError, manifest_bytes
 from nrjax.study.store import Store
 from tests.study.test_conformance import Killed, Then, assert_same_bits
 
