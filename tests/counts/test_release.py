@@ -89,7 +89,7 @@ def results(case):
     return run(release(CASES[case][0], method_of(case)))
 
 
-# Each program takes seconds to compile; `test_engine.py` has the law of discrete noise.
+# Each program takes seconds to compile; `test_jumps.py` has the law of discrete noise.
 QUICK = ("laplace",)
 each_case = pytest.mark.parametrize(
     "case", [pytest.param(one, marks=() if one in QUICK else pytest.mark.long) for one in CASES]

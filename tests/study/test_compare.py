@@ -12,8 +12,8 @@ from nrjax.statistics.paired import paired_interval
 from nrjax.study import compare, figures
 from nrjax.study.case import FIELDS
 from nrjax.types import Outcome, Status
+from tests.statistics.test_sample import below_95
 from tests.study import cheap
-from tests.study.test_distribution import below_95
 from tests.study.test_histograms import binned
 
 
