@@ -150,7 +150,7 @@ def _take_tile(step: _Step, lanes: int, numbers: int, own: int, tile: Array, *re
 
     def take_two(carry: Any) -> Any:
         number, leaves, record = carry
-        # The two numbers of `engine.draw_two` for the rewinds to steps number + 1 and number + 2.
+        # The two numbers of `steps.draw_pair` for the rewinds to steps number + 1 and number + 2.
         place = jnp.full(lanes, threefry._single((number + 2).astype(jnp.uint32)))
         words = threefry._hash((first, second), place, jnp.zeros(lanes, jnp.uint32))
         for later, drawn in enumerate(normals._polar(*words)):

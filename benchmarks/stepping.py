@@ -34,7 +34,7 @@ import nrjax
 from benchmarks import numpy_whitehouse, roofline
 from benchmarks.rows import Row
 from nrjax._base.keys import step_key
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax.processes import scan_noise
 from nrjax.processes.paths import BLOCK
 from nrjax.types import BlockwiseProcess
@@ -130,7 +130,7 @@ def run_numpy(mechanism, times, trials):
 
 def least_seconds(process, peaks, trials, steps, tile):
     """Return the least seconds by the roofline, for the draws of every block and every move."""
-    key = unrolled(jax.random.key(0))
+    key = unrolled_key(jax.random.key(0))
     keys = jax.vmap(lambda trial: nrjax.trial_key(key, trial))(jnp.arange(tile))
 
     def draw(keys):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._base.threefry import is_nrjax_key, ordinary, placed
+from nrjax._base.threefry import is_nrjax_key, jax_key, placed_key
 from nrjax._base.validation import as_numeric, check, check_integer
 
 _GENERATOR = "threefry2x32"
@@ -63,7 +63,7 @@ def role_key(key: Array, role: Role) -> Array:
 
 def step_key(key: Array, step: Array | int) -> Array:
     """Return the key for one step, an integer below 2^30 - 1, folded from a role's key."""
-    return placed(key, step)
+    return placed_key(key, step)
 
 
 def is_custom(part: Any) -> bool:
@@ -73,7 +73,7 @@ def is_custom(part: Any) -> bool:
 
 def key_for(part: Any, key: Array) -> Array:
     """Return the key that a part receives: for a custom part, an ordinary JAX key."""
-    return ordinary(key) if is_custom(part) else key
+    return jax_key(key) if is_custom(part) else key
 
 
 def abstract_key() -> Any:

@@ -1,12 +1,12 @@
 """Faster implementations of threefry2x32 keys, for use inside compiled loops.
 
-`unrolled` keys give the same bits as JAX's own keys, several times as fast on CPUs. There JAX
-computes the 20 rounds of the hash (Salmon et al. 2011) in a loop, which XLA cannot fuse.
+Keys of `unrolled_key` give the same bits as JAX's own keys, several times as fast on CPUs. There
+JAX computes the 20 rounds of the hash (Salmon et al. 2011) in a loop, which XLA cannot fuse.
 
-`placed` keys give other bits at half the cost or less. A hash returns two words, which JAX combines
-into one random word. A placed key uses both words. It also has a place (the step of a trial), which
-is the upper word of the hash's input and so needs no additional hash. Under a key (k0, k1) no input
-of the hash is used twice, so no draw equals a key or another draw. The inputs are:
+Keys of `placed_key` give other bits at half the cost or less. A hash returns two words, which JAX
+combines into one random word. A placed key uses both words. It also has a place (the step of a
+trial), which is the upper word of the hash's input and so needs no additional hash. Under a key
+(k0, k1) no input of the hash is used twice, so no draw equals a key or another draw. Inputs are:
 
 * (0, i): keys folded or split from the key, and JAX's draws from it, which show one word only.
 * (c, i) with 0 < c < 2^30: both words of draw i at place c - 1. A key that was folded or split from
@@ -41,10 +41,10 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _SINGLE, _DERIVED = np.uint32(2**30), np.uint32(2**31)
 
 
-def unrolled(key: Array) -> Array:
+def unrolled_key(key: Array) -> Array:
     """Return a typed threefry2x32 key that gives the same bits as `key`, faster on CPUs.
 
-    The generator is private to nrjax: `jax.random.poisson` and custom parts need `ordinary` keys.
+    The generator is private to nrjax: give `jax.random.poisson` and custom parts a `jax_key`.
     """
     # If a flag of JAX selects the older layout of bits, the key is left as it is.
     if is_nrjax_key(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
@@ -52,27 +52,27 @@ def unrolled(key: Array) -> Array:
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
 
 
-def ordinary(key: Array) -> Array:
-    """Return JAX's own key for an `unrolled` key, and any other key unchanged."""
+def jax_key(key: Array) -> Array:
+    """Return JAX's own key for one of `unrolled_key`, and any other key unchanged."""
     if jax.random.key_impl(key) != _UNROLLED:
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32")
 
 
 def is_nrjax_key(key: Array) -> bool:
-    """Return whether a typed key was made by `unrolled` or `placed`."""
+    """Return whether a typed key was made by `unrolled_key` or `placed_key`."""
     return jax.random.key_impl(key) in (_UNROLLED, _PLACED)
 
 
 def is_placed(key: Array) -> bool:
-    """Return whether a typed key was made by `placed`."""
+    """Return whether a typed key was made by `placed_key`."""
     return jax.random.key_impl(key) == _PLACED
 
 
-def placed(key: Array, place: Array | int) -> Array:
+def placed_key(key: Array, place: Array | int) -> Array:
     """Return the key for a place, an integer below 2^30 - 1 such as the step of a trial.
 
-    A key that is not `unrolled` is folded by JAX.
+    A key that is not of `unrolled_key` is folded by JAX.
     """
     if jax.random.key_impl(key) != _UNROLLED:
         return jax.random.fold_in(key, place)
@@ -81,10 +81,10 @@ def placed(key: Array, place: Array | int) -> Array:
     return jax.random.wrap_key_data(jnp.stack([first, second, count]), impl=_PLACED)
 
 
-def shared(key: Array) -> Array:
+def shared_key(key: Array) -> Array:
     """Return the key whose two numbers are the single numbers of two places.
 
-    The places are that of `key`, a `placed` key of an odd place, and the next one.
+    The places are that of `key`, a key of `placed_key` with an odd place, and the next one.
     """
     data = jax.random.key_data(key)
     # Not a stack: under `vmap` that leaves a transpose, behind which XLA does not see the words.
@@ -146,7 +146,7 @@ def _fold_in(key: Array, data: Array | int) -> Array:
 
 
 def words(key: Any, size: int, bits: int) -> tuple[Array, Array]:
-    """Return two arrays of 32- or 64-bit random words from raw data of `placed` keys.
+    """Return two arrays of 32- or 64-bit random words from raw data of keys of `placed_key`.
 
     `key` has the three words of the keys, of shape (1, ...), and each array has shape (size, ...).
     """
@@ -181,7 +181,7 @@ def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bit
     Args:
         function: takes two words and returns two floats of as many bits. Each new function object
             is compiled again.
-        key: raw data of a `placed` key, shape (3,).
+        key: raw data of a key of `placed_key`, shape (3,).
         size: number of floats.
         bits: number of bits of a word, 32 or 64.
 
@@ -275,7 +275,7 @@ _UNROLLED = define_prng_impl(
 
 _PLACED = define_prng_impl(
     key_shape=(3,),
-    seed=threefry_prng_impl.seed,  # required, but unused: keys are made by `placed`
+    seed=threefry_prng_impl.seed,  # required, but unused: keys are made by `placed_key`
     split=_placed_split,
     random_bits=_placed_bits,
     fold_in=_placed_fold_in,

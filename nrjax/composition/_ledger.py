@@ -51,8 +51,8 @@ def caps_of(request: Request, dtype: Any) -> tuple[Any, ...]:
     return tuple(None if cap is None else jnp.asarray(cap, dtype) for cap in caps)
 
 
-def same_terms(request: Request, round: Round, dtype: Any) -> Array:
-    """Return whether a request is `()` or has the caps of its round (bool).
+def has_terms_of(request: Request, round: Round, dtype: Any) -> Array:
+    """Return whether a request has its round's caps, or is `()` (bool).
 
     Raises:
         ValueError: the request has other kinds or, outside of traces, other caps.
@@ -123,15 +123,19 @@ class Ledger(CostModel, abc.ABC):
 
     def _fits(self, state: LedgerState, spent: Spending, own: Array | None = None) -> Array:
         """Return whether `spent` plus the reservations of all rounds except `own` fits."""
-        return jnp.all(_state.is_within(state.committed(spent, own), self._limits_of(state)))
+        return jnp.all(
+            _state.is_within(state.with_reservations(spent, own), self._limits_of(state))
+        )
 
     def _left(self, state: LedgerState, round: Round | None) -> Array:
         """Return the budget left in each cost unit, for a new round or to rewind `round`."""
         limits = self._limits_of(state)
         if round is None:
-            return _state.remaining_after(state.committed(state.spent), limits)
+            return _state.remaining_after(state.with_reservations(state.spent), limits)
         own, reserved = state.locate(round)
-        return _state.remaining_after(state.committed(_total(state, reserved[1:]), own), limits)
+        return _state.remaining_after(
+            state.with_reservations(_total(state, reserved[1:]), own), limits
+        )
 
     def _refunded(self) -> Array:
         """Return whether each cost unit is refunded when a round closes (deltas are not)."""
@@ -200,7 +204,7 @@ class Ledger(CostModel, abc.ABC):
         charges = self._charges(spent, dtype)
         lowered = 1 - TOLERANCE * float(jnp.finfo(dtype).eps)
         ok = self._fits(state, _total(state, [charge * lowered for charge in charges]))
-        return state.after(_total(state, charges), ok), ok
+        return state.spent_or_void(_total(state, charges), ok), ok
 
     def open(self, state: LedgerState, request: Request) -> tuple[LedgerState, Round, Array]:
         """Open a round, which may overlap others, and reserve the cost of its first release.
@@ -243,7 +247,7 @@ class Ledger(CostModel, abc.ABC):
             The new state, and whether the rewind is admitted (bool). If it is not, the state is
             unchanged.
         """
-        own, reserved, cost = self._own(state, round, request)
+        own, reserved, cost = self._locate_with_cost(state, round, request)
         larger = jnp.stack([jnp.maximum(cost[0], reserved[0]), reserved[1]])
         fits = self._fits(state, _total(state, larger), own)
         # A round may always do less than it was admitted to.
@@ -272,17 +276,17 @@ class Ledger(CostModel, abc.ABC):
             than was reserved, has another cap, or its round was closed before, it is not admitted
             and no budget is left. Closing a round that is not open with `()` changes nothing.
         """
-        own, reserved, cost = self._own(state, round, request)
+        own, reserved, cost = self._locate_with_cost(state, round, request)
         ok = self._is_sound(state) & jnp.all(leq_with_tolerance(cost, reserved))
         rest = reserved[1] if kinds_of(request) else jnp.zeros_like(reserved[1])
         spent = _total(state, [jnp.minimum(cost[0], reserved[0]), rest])
-        return state.with_round(own, 0, 0).after(spent, ok), ok & jnp.any(own)
+        return state.with_round(own, 0, 0).spent_or_void(spent, ok), ok & jnp.any(own)
 
     def _is_sound(self, state: LedgerState) -> Array:
         """Return whether all that was spent had been admitted (bool)."""
         return jnp.all(state.spent.total < jnp.inf) & jnp.all(self._limits_of(state) >= 0)
 
-    def _own(
+    def _locate_with_cost(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
         """Return where an open round is stored (a mask), its reserved cost, and a request's cost.
@@ -291,7 +295,7 @@ class Ledger(CostModel, abc.ABC):
         """
         dtype = self._dtype_of(state)
         own, reserved = state.locate(round)
-        same = same_terms(request, round, dtype)
+        same = has_terms_of(request, round, dtype)
         cost = self._sum(request, dtype) if kinds_of(request) else jnp.zeros_like(reserved)
         return own & same, jnp.where(same, reserved, 0), cost
 

@@ -135,7 +135,7 @@ class LedgerState(Pytree):
     relation: str | None = static()
     dtype: str = static()
 
-    def committed(self, spent: Spending, own: Array | None = None) -> Spending:
+    def with_reservations(self, spent: Spending, own: Array | None = None) -> Spending:
         """Return `spent` plus the reservations of all rounds except those marked by `own`."""
         if not self.number.size:
             return spent
@@ -164,7 +164,7 @@ class LedgerState(Pytree):
             last=jnp.maximum(self.last, number),
         )
 
-    def after(self, spent: Spending, ok: Array) -> "LedgerState":
+    def spent_or_void(self, spent: Spending, ok: Array) -> "LedgerState":
         """Return the state with the sum `spent` if `ok`, else one with no budget left."""
         nothing_left = Spending(jnp.full_like(spent.total, jnp.inf), jnp.zeros_like(spent.residual))
         return dataclasses.replace(self, spent=select(ok, spent, nothing_left))

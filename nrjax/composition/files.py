@@ -66,7 +66,7 @@ def to_json(owner: CostModel, state: LedgerState) -> str:
     check_owner(owner, state)
     known = all(concrete_or_none(leaf) is not None for leaf in jax.tree.leaves((owner, state)))
     check(known, "state", state, "a concrete state", "Write it outside of jit and vmap.")
-    spent = [np.asarray(number).tolist() for number in state.committed(state.spent)]
+    spent = [np.asarray(number).tolist() for number in state.with_reservations(state.spent)]
     content = {
         "format": _FORMAT,
         "nrjax": __version__,
@@ -183,7 +183,7 @@ def save(
 
 def _check_follows(state: LedgerState, previous: LedgerState) -> None:
     """Check that a state has no less spending than an earlier one, as refunds come from rounds."""
-    total, before = _exact(state.committed(state.spent)), _exact(previous.spent)
+    total, before = _exact(state.with_reservations(state.spent)), _exact(previous.spent)
     follows = all(map(operator.ge, total, before)) and int(state.last) >= int(previous.last)
     hint = "Request from the state that was loaded, not from a new one."
     got = f"a state with {float(state.spent.total[0]):.6g} spent"

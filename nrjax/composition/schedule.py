@@ -213,7 +213,7 @@ class FilteredSchedule(Schedule):
         charged, ok = self.filter.spend(state, self.spent(outcome))
         same = jax.tree.map(lambda now, then: jnp.all(now == then), state, self.state)
         ok &= known & functools.reduce(jnp.logical_and, jax.tree.leaves(same))
-        return select(released, charged.after(charged.spent, ok), state), ok | ~released
+        return select(released, charged.spent_or_void(charged.spent, ok), state), ok | ~released
 
     def _refuses(self, time: Array, count: Array) -> Array:
         """Return whether the filter refuses a time that is positive and finite."""

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from nrjax._base.keys import check_key, step_key
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import record
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import (
     as_table,
     check,
@@ -242,7 +242,7 @@ def check_smallest(smallest: Any, method: str) -> np.ndarray | None:
 def follow(key: Array, count: ArrayLike, passage: OnLevels, largest: ArrayLike) -> FirstPassage:
     """Run a passage to its end, with `key`, `count` and `largest` as in `release_count`."""
     dtype = float_dtype(count, passage.smallest, largest)
-    key = unrolled(key)
+    key = unrolled_key(key)
     count, largest = jnp.asarray(count, dtype), jnp.asarray(largest, dtype)
     state = passage.until(passage.time_of(largest))
     never = jnp.asarray(False)

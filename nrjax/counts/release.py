@@ -12,7 +12,7 @@ from jax import Array
 from nrjax._base.keys import Role, check_key, role_key, step_key
 from nrjax._base.pytrees import Pytree, record, static
 from nrjax._base.sensitivities import split_relation
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import check, check_choice, check_integer
 from nrjax.composition._state import select
 from nrjax.composition.filters import GaussianFilter, UnifiedFilter
@@ -157,7 +157,7 @@ class CountRelease(Pytree):
         """
         check(np.ndim(self.counts) == 1, "counts", self.counts, "a non-empty vector")
         check(np.shape(self.smallest) == (), "smallest", self.smallest, "a scalar")
-        return _run(self, unrolled(check_key(key)))
+        return _run(self, unrolled_key(check_key(key)))
 
 
 @jax.jit

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from nrjax._base.keys import check_key
 from nrjax._base.normals import normals
 from nrjax._base.pytrees import Pytree, record, static
-from nrjax._base.threefry import ordinary
+from nrjax._base.threefry import jax_key
 from nrjax._base.validation import (
     as_floats,
     check,
@@ -153,7 +153,7 @@ class KeyThreshold(Pytree):
         """Run the trial with a random key, also under `jit` and `vmap`."""
         dtype = jnp.result_type(float)
         counts, scale = jnp.asarray(self.counts, dtype), jnp.asarray(self.scale, dtype)
-        key = ordinary(check_key(key))
+        key = jax_key(check_key(key))
         if self.method == "gaussian":
             noise = scale * normals(key, counts.shape, dtype)
         else:

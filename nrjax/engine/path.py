@@ -13,7 +13,7 @@ from jax import Array
 from nrjax._base.modes import neutral_config
 from nrjax._base.outcome import Status, result_representation
 from nrjax._base.pytrees import record
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import concrete_or_none
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.steps import (
@@ -107,7 +107,7 @@ def run_path(
 
 @partial(jax.jit, static_argnums=2)
 def _scan_path(trial: Interaction, key: Array, length: int) -> Path:
-    return run_path(trial, unrolled(key), length)
+    return run_path(trial, unrolled_key(key), length)
 
 
 def scan_path(key: Array, interaction: Interaction) -> Path:

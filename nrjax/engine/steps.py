@@ -17,7 +17,7 @@ from nrjax._base.keys import Role, check_key, is_key, key_for, role_key, step_ke
 from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import exact_float
 from nrjax._base.outcome import Outcome, Status
-from nrjax._base.threefry import is_nrjax_key, shared, unrolled
+from nrjax._base.threefry import is_nrjax_key, shared_key, unrolled_key
 from nrjax._base.tracing import cached_trace
 from nrjax._base.validation import check
 from nrjax.engine.checks_between_parts import COST_TOLERANCE
@@ -76,7 +76,7 @@ def release_of(trial: Interaction, process: Any) -> Array:
     return trial.value.plus(trial.process.value(process))
 
 
-def blank(leaf: Any) -> Array:
+def unassessed(leaf: Any) -> Array:
     """Return what an array of a hypothesis or utility holds before it is assessed: NaN, or 0."""
     number = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.inexact) else 0
     return jnp.full(leaf.shape, number, leaf.dtype)
@@ -110,7 +110,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
         process=process,
         schedule=schedule,
         rule=jax.tree.map(jnp.asarray, rule),
-        hypothesis=jax.tree.map(blank, hypothesis),
+        hypothesis=jax.tree.map(unassessed, hypothesis),
         utility=nan,
         epsilon=jnp.zeros((), dtype),
         status=status.astype(jnp.int32),
@@ -129,7 +129,7 @@ def assess_release(trial: Interaction, utility: Utility, release: Array) -> tupl
     return hypothesis, exact_float(utility.evaluate(hypothesis), trial.dtype)
 
 
-def draws_one(trial: Interaction, noise: Array) -> bool:
+def shares_hashes(trial: Interaction, noise: Array) -> bool:
     """Return whether each rewind draws one number, so that two rewinds can share a hash."""
     process, dtype = trial.process, trial.dtype
     if not (is_nrjax_key(noise) and isinstance(process, BlockwiseProcess)):
@@ -138,9 +138,9 @@ def draws_one(trial: Interaction, noise: Array) -> bool:
     return len(drawn) == 1 and drawn[0].size == 1 and not is_key(drawn[0])
 
 
-def draw_two(trial: Interaction, noise: Array, step: Array) -> Array:
+def draw_pair(trial: Interaction, noise: Array, step: Array) -> Array:
     """Return the numbers of the rewinds to `step`, which is odd, and to the next step."""
-    key = shared(step_key(noise, step))
+    key = shared_key(step_key(noise, step))
     return cast(BlockwiseProcess, trial.process).draw(key, trial.dtype, (2,))
 
 
@@ -182,7 +182,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
 def advance(trial: Interaction, state: TrialState, drawn: Array | None = None) -> TrialState:
     """Rewind the noise of a running trial to `next_time`, which makes the next release.
 
-    The number of the rewind can be `drawn` before, by `draw_two`.
+    The number of the rewind can be `drawn` before, by `draw_pair`.
     """
     step = state.step + 1
     running = state.status == Status.RUNNING
@@ -245,7 +245,7 @@ def _run_until(trial: Interaction, key: Array) -> Outcome:
     def running(state: TrialState) -> Array:
         return state.status == Status.RUNNING
 
-    first = start(trial, unrolled(key))
+    first = start(trial, unrolled_key(key))
     return finish(trial, jax.lax.while_loop(running, partial(step, trial), first))
 
 

@@ -13,7 +13,7 @@ from jax import Array
 
 from nrjax._base.keys import check_key
 from nrjax._base.pytrees import Pytree, record, static
-from nrjax._base.threefry import ordinary
+from nrjax._base.threefry import jax_key
 from nrjax._base.validation import check, check_numbers
 
 
@@ -112,7 +112,7 @@ class Selection(Pytree, abc.ABC):
     def simulate(self, key: Array) -> Simulated:
         """Return the public outcome of `run`, with the number of runs for a simulation's report."""
         own: Any = self
-        key, planned = jax.random.split(ordinary(check_key(key)))
+        key, planned = jax.random.split(jax_key(check_key(key)))
         caps, ends, gap, first = self.plan(planned)
 
         def moved(clock: Array, number: Array) -> Array:

@@ -143,7 +143,7 @@ def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, 
     if record.hypothesis is None:
         record = record._replace(hypothesis=steps.release_of(trial, record.process))
     judged = record.time, record.hypothesis, record.utility
-    judged = jax.tree.map(lambda leaf: jnp.where(step < 0, steps.blank(leaf), leaf), judged)
+    judged = jax.tree.map(lambda leaf: jnp.where(step < 0, steps.unassessed(leaf), leaf), judged)
     values = dict(zip(("time", "hypothesis", "utility"), judged, strict=True), status=status)
     ended = record._replace(step=step, epsilon=jnp.where(step < 0, 0, record.epsilon), **values)
     return share.finish(varied, ended)
@@ -269,12 +269,12 @@ class Blocks(NamedTuple):
     def draw(self, *leaves: list[Array]) -> Array | None:
         """Return each lane's numbers of a block's rewinds, two per hash, if it needs one each."""
         trial, first = self.share.member(jnp.int32(0)), self.state.join(leaves[0], *self.form)
-        if not steps.draws_one(trial, first.noise):
+        if not steps.shares_hashes(trial, first.noise):
             return None
         late = first.step % 2 if self.block % 2 else 0  # whether the first number is a second one
         step_numbers = first.step - late + jnp.arange(1, self.block + 1, 2, dtype=jnp.int32)
         keys = jax.vmap(lambda *leaves: self.state.join(*leaves).noise, (None, 0, 0))(*leaves)
-        lanes = jax.vmap(partial(steps.draw_two, trial), (0, None), 1)
+        lanes = jax.vmap(partial(steps.draw_pair, trial), (0, None), 1)
         drawn = jax.vmap(lanes, (None, 0))(keys, step_numbers)
         drawn = drawn.reshape(-1, *drawn.shape[2:])
         return jax.lax.dynamic_slice_in_dim(drawn, late, self.block)

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from nrjax._base.keys import check_key
 from nrjax._base.modes import neutral_config
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import check, check_integer
 
 
@@ -39,7 +39,7 @@ def _on_devices(
     del meaning
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
-        return work(trial, unrolled(key), first[0], count[0], options)
+        return work(trial, unrolled_key(key), first[0], count[0], options)
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
     return jax.shard_map(

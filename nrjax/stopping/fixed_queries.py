@@ -15,7 +15,7 @@ from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
 from nrjax._base.numerics import exact_float, float_dtype, holds
 from nrjax._base.outcome import Status, result_representation
 from nrjax._base.pytrees import record
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import as_numeric, check, check_numbers, concrete_or_none, is_integer
 from nrjax.stopping.gaussian import GaussianThreshold
 from nrjax.stopping.thresholds import ThresholdRule
@@ -95,7 +95,7 @@ def first_yes(
     utilities = exact_float(utilities, dtype)
     levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
     rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)
-    result, failed = _first_yes(rule, unrolled(check_key(key)), utilities, levels)
+    result, failed = _first_yes(rule, unrolled_key(check_key(key)), utilities, levels)
     failed = concrete_or_none(failed)
     if failed is not None:  # even after a positive answer: an error must not depend on the data
         check(

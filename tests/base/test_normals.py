@@ -8,16 +8,16 @@ from scipy import stats
 
 from nrjax._base import threefry
 from nrjax._base.normals import _polar, normals
-from nrjax._base.threefry import placed, unrolled
+from nrjax._base.threefry import placed_key, unrolled_key
 from tests.processes.laws import FAULTY, SOUND, bonferroni, uniform_p, z_p
 
 pytestmark = pytest.mark.numerical
 TRIALS = 4_000_000
-KEY = unrolled(jax.random.key(4))
+KEY = unrolled_key(jax.random.key(4))
 
 
 def drawn(key=KEY, size=TRIALS, dtype=jnp.float32):
-    return np.asarray(jax.jit(lambda key: normals(placed(key, 0), (size,), dtype))(key), float)
+    return np.asarray(jax.jit(lambda key: normals(placed_key(key, 0), (size,), dtype))(key), float)
 
 
 def sample_p(sample):
@@ -70,7 +70,7 @@ def test_pairs_are_radius_and_angle(dtype):
 
 def test_words_are_those_of_the_place(dtype):
     """A pair takes one hash in float32, and two of neighbouring counts in float64."""
-    step, wide = placed(KEY, 3), dtype == jnp.float64
+    step, wide = placed_key(KEY, 3), dtype == jnp.float64
     low = jnp.arange(8 if wide else 4, dtype=jnp.uint32)
     words = threefry._hash(jax.random.key_data(step), jnp.full_like(low, 4), low)
     if wide:
@@ -90,6 +90,6 @@ def test_other_keys_and_precisions():
     plain = jax.random.key(3)
     assert normals(plain, (3, 5), jnp.float32).shape == (3, 5)
     assert normals(plain, (), jnp.float16).dtype == jnp.float16
-    assert normals(placed(KEY, 1), (0, 2), jnp.float32).shape == (0, 2)
+    assert normals(placed_key(KEY, 1), (0, 2), jnp.float32).shape == (0, 2)
     x = jax.vmap(lambda key: normals(key, (3,), jnp.float32))(jax.random.split(plain, 10_000))
     assert stats.kstest(np.ravel(x), "norm").pvalue > 1e-3

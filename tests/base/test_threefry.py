@@ -12,7 +12,7 @@ import nrjax
 from nrjax._base import threefry
 from nrjax._base.keys import Role
 from nrjax._base.normals import normals
-from nrjax._base.threefry import placed, shared, unrolled
+from nrjax._base.threefry import placed_key, shared_key, unrolled_key
 from nrjax.processes._kernel import random_bits
 from nrjax.simulation import montecarlo
 from nrjax.stopping import first_yes
@@ -38,7 +38,7 @@ def draws(key):
 
 def test_bits_are_those_of_jax():
     key = jax.random.key(5)
-    expected, actual = jax.jit(draws)(key), jax.jit(draws)(unrolled(key))
+    expected, actual = jax.jit(draws)(key), jax.jit(draws)(unrolled_key(key))
     for name, numbers in expected.items():
         assert actual[name].dtype == numbers.dtype
         np.testing.assert_array_equal(actual[name], numbers, err_msg=name)
@@ -59,10 +59,10 @@ def test_two_places_share_a_hash(draw, dtype):
     """Their single numbers are the two numbers of the shared key, and no other places share."""
 
     def alone(place):
-        return draw(placed(key, place), (), dtype)
+        return draw(placed_key(key, place), (), dtype)
 
-    key = unrolled(jax.random.key(12))
-    both = jnp.stack([draw(shared(placed(key, place)), (2,), dtype) for place in (1, 3, 5)])
+    key = unrolled_key(jax.random.key(12))
+    both = jnp.stack([draw(shared_key(placed_key(key, place)), (2,), dtype) for place in (1, 3, 5)])
     single = jax.vmap(alone)(jnp.arange(1, 7)).reshape(3, 2)
     np.testing.assert_allclose(single, both, rtol=1e-6 if draw is normals else 0)
     assert np.unique(single).size == 6
@@ -71,7 +71,7 @@ def test_two_places_share_a_hash(draw, dtype):
 def test_a_place_uses_both_words_and_no_draw_is_a_key():
     """Every use hashes the counts that the docstring of the module states."""
     key, drawn = jax.random.key(9), jax.jit(jax.random.bits, static_argnums=(1, 2))
-    step = placed(unrolled(key), 6)
+    step = placed_key(unrolled_key(key), 6)
     words = np.stack([hashed(key, 7, i) for i in range(6)])
     for size in (2, 3, 11):
         pairs = -(-size // 2)
@@ -80,7 +80,7 @@ def test_a_place_uses_both_words_and_no_draw_is_a_key():
     single = hashed(key, SINGLE + 3, 0)  # of the places 5 and 6
     for place, word in ((5, 0), (6, 1)):
         shape = (1,) if word else ()
-        actual = drawn(placed(unrolled(key), place), shape, "uint32")
+        actual = drawn(placed_key(unrolled_key(key), place), shape, "uint32")
         np.testing.assert_array_equal(actual, np.broadcast_to(single[word], shape))
     folded, parts = jax.random.fold_in(step, 5), jax.random.split(step, 3)
     for derived, low in ((folded, 5), *((parts[i], i) for i in range(3))):
@@ -95,26 +95,26 @@ def test_pairs_keep_all_bits_in_any_batch():
     """One word in 128 is NaN as a float, and keeps its bits too."""
 
     def bits(key, place):
-        return jax.random.bits(placed(key, place), (1001,), "uint32")
+        return jax.random.bits(placed_key(key, place), (1001,), "uint32")
 
-    keys = unrolled(jax.random.key(11)), jnp.arange(4)
+    keys = unrolled_key(jax.random.key(11)), jnp.arange(4)
     batch = jax.jit(jax.vmap(jax.vmap(bits, (None, 0)), (0, None)))
     many = batch(jax.random.split(keys[0], 3), keys[1])
     words = np.asarray(many, np.uint32)
     assert 20 < np.isnan(words.view(np.float32)).sum() < 200
     for i, j in np.ndindex(3, 4):
-        alone = placed(jax.random.split(keys[0], 3)[i], j)
+        alone = placed_key(jax.random.split(keys[0], 3)[i], j)
         low = jnp.arange(501, dtype=jnp.uint32)
         pair = threefry._hash(jax.random.key_data(alone), jnp.full_like(low, j + 1), low)
         np.testing.assert_array_equal(words[i, j], np.concatenate(pair)[:1001])
     with jax.debug_nans(True):
-        jax.random.bits(placed(keys[0], 1), (1001,))
+        jax.random.bits(placed_key(keys[0], 1), (1001,))
 
 
 def test_a_planted_fault_of_the_hash_is_seen(monkeypatch):
     monkeypatch.setattr(threefry, "_ROTATIONS", ((13, 15, 26, 7), (17, 29, 16, 24)))
     key = jax.random.key(6)
-    fresh = jax.random.bits(unrolled(key), (11,))  # a new shape, for which nothing is cached
+    fresh = jax.random.bits(unrolled_key(key), (11,))  # a new shape, for which nothing is cached
     assert not np.array_equal(fresh, jax.random.bits(key, (11,)))
 
 
@@ -171,7 +171,7 @@ def test_custom_parts_get_ordinary_keys():
 def test_the_older_layout_of_bits_is_left_to_jax():
     key = jax.random.key(7)
     with jax.threefry_partitionable(False):
-        assert jax.random.key_impl(unrolled(key)) == jax.random.key_impl(key)
+        assert jax.random.key_impl(unrolled_key(key)) == jax.random.key_impl(key)
 
 
 KEY = jax.random.key(5)

@@ -113,7 +113,7 @@ def test_odometer(case):
     """Under jit and vmap, over odometers and requests at once, and eagerly."""
     several, good = [case.build(v, d) for v, d in ((2.0, 1e-6), (0.5, 1e-3))], small(case)
     starts = [odometer.spend(odometer.init(), good) for odometer in several]
-    lost = [state.after(state.spent, jnp.asarray(False)) for state in starts]
+    lost = [state.spent_or_void(state.spent, jnp.asarray(False)) for state in starts]
     go = jax.jit(jax.vmap(jax.vmap(bounds_around, in_axes=(None, None, 0)), in_axes=(0, 0, None)))
     states, requests = stack([*starts, *lost]), stack(variants(case))
     before, after = (np.asarray(x) for x in go(stack([*several, *several]), states, requests))

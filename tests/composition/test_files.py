@@ -37,7 +37,7 @@ def after_some_requests(owner, case):
 def test_round_trips_are_exact(case, path):
     owner, same = case.build(2.0, 1e-6), case.build(2.0, 1e-6)
     spent = after_some_requests(owner, case)
-    for state in (owner.init(), spent.after(spent.spent, jnp.asarray(False)), spent):
+    for state in (owner.init(), spent.spent_or_void(spent.spent, jnp.asarray(False)), spent):
         text = c.to_json(owner, state)
         loaded = c.from_json(same, text)
         assert loaded == state
@@ -216,7 +216,7 @@ def test_a_state_of_less_spending_is_refused(path):
     with pytest.raises(ValueError, match="state must be one that was made from `previous`"):
         c.save(path, ZCDP, new, previous=loaded)
     assert c.load(path, ZCDP) == loaded
-    nothing_left = loaded.after(loaded.spent, jnp.asarray(False))
+    nothing_left = loaded.spent_or_void(loaded.spent, jnp.asarray(False))
     c.save(path, ZCDP, nothing_left, previous=loaded)
     with pytest.raises(ValueError, match="made from `previous`"):
         c.save(path, ZCDP, loaded, previous=nothing_left)

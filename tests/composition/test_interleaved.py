@@ -131,7 +131,7 @@ def test_adversary_of_interleaved_rounds(order, shift, monkeypatch):
     # The ledger refuses a cap chosen at close. Without the check it charges too little.
     _, ok = closed_at(filter, shift, lambda time: shift / time)
     assert not ok[:-1].any()
-    monkeypatch.setattr(_ledger, "same_terms", lambda *_: jnp.asarray(True))
+    monkeypatch.setattr(_ledger, "has_terms_of", lambda *_: jnp.asarray(True))
     charges, ok = closed_at(filter, shift, lambda time: shift / time)
     assert ok.all()
     fault = best_interleaving(order, shift, charges)

@@ -11,7 +11,7 @@ import pytest
 import nrjax
 from nrjax._base.keys import Role, role_key, step_key
 from nrjax._base.outcome import Status
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax.stopping import first_yes
 from tests.problems import Distance, interaction, scalar
 
@@ -21,7 +21,7 @@ PURE = {"guarantee": nrjax.PureGuarantee(1.0)}
 
 def eager(key, value, process, guarantee, schedule, utility, rule):
     """Run the engine in a dozen lines of eager Python."""
-    noise = role_key(unrolled(key), Role.NOISE)
+    noise = role_key(unrolled_key(key), Role.NOISE)
     releases = []
     for step, time in enumerate(np.asarray(schedule.times)):
         time = jnp.asarray(time, jnp.result_type(float))

@@ -10,7 +10,7 @@ import pytest
 import nrjax
 from nrjax._base.keys import Role, role_key, step_key
 from nrjax._base.normals import normals
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax.processes import (
     Brownian,
     IndependentLaplace,
@@ -72,7 +72,7 @@ def test_blocks_are_keyed_by_their_number(dtype):
     """NumPy gives the same with key 0 for the first noise, then key b for block b."""
     process, times, size = Brownian((3,)), TIMES[:40].astype(dtype).astype(float), BLOCK // 3
     key = nrjax.trial_key(jax.random.key(3), 5)
-    noise_key = role_key(unrolled(key), Role.NOISE)
+    noise_key = role_key(unrolled_key(key), Role.NOISE)
     drawn = [normals(step_key(noise_key, 0), (1, 3), dtype)]
     drawn += [normals(step_key(noise_key, b), (size, 3), dtype) for b in (1, 2)]
     drawn = np.concatenate(drawn).astype(float)

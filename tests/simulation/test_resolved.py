@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax.erm.logistic import LogisticUtility
 from nrjax.simulation import montecarlo
 from nrjax.simulation.resolved import Resolved
@@ -95,5 +95,5 @@ def test_paths_do_not_depend_on_how_they_are_batched(found):
     np.testing.assert_array_equal(few["utility"], found["utility"][41:43])
     path = jax.jit(Resolved(trial(), RESOLUTION).path, static_argnums=1)
     for number in (0, TRIALS - 1):
-        one = path(nrjax.trial_key(unrolled(KEY), number), found["utility"].shape[1])
+        one = path(nrjax.trial_key(unrolled_key(KEY), number), found["utility"].shape[1])
         np.testing.assert_allclose(one.utility, found["utility"][number], atol=1e-6)

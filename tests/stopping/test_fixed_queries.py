@@ -11,7 +11,7 @@ import pytest
 import nrjax
 from nrjax._base.keys import Role, role_key, step_key
 from nrjax._base.outcome import Status
-from nrjax._base.threefry import unrolled
+from nrjax._base.threefry import unrolled_key
 from nrjax.processes._kernel import laplace, random_bits
 from nrjax.stopping import (
     AboveThreshold,
@@ -52,7 +52,7 @@ def test_draws_are_those_that_its_keys_say(kind, dtype):
     seen = set()
     for number in range(48):
         key = jax.random.fold_in(KEY, number)
-        stream, scale, threshold = unrolled(key), 0.5, 0.0
+        stream, scale, threshold = unrolled_key(key), 0.5, 0.0
         if kind is AboveThreshold:
             scale, threshold = 2.0, draw(step_key(role_key(stream, Role.THRESHOLD), 0))
         queries = [scale * draw(step_key(role_key(stream, Role.QUERY), i)) for i in range(5)]
