@@ -153,7 +153,7 @@ def _verdict(
             return "violated", "loss"
         if betting.log_wealth(losses.values, stated) >= enough:
             return "violated", "mean"
-    if betting.mixed(losses.law) >= enough + _MORE or np.max(losses.values) > most:
+    if betting.mixed_wealth(losses.law) >= enough + _MORE or np.max(losses.values) > most:
         return "violated", "distribution"
     below = losses.values.size >= _LEAST
     below = below and betting.log_wealth_below(losses.values, high, most) >= enough

@@ -38,13 +38,13 @@ def number(name: str, value: Any, valid: Range) -> float:
     return check_number(name, value, *valid)
 
 
-def _up(value: float, argument: float) -> float:
+def _round_up(value: float, argument: float) -> float:
     """Return `value` rounded up, or 0 if the closed form's `argument` is 0."""
     # Subnormal numbers are off by up to a unit of 5e-324 in each operation.
     return value * (1 + SLACK) + 2e-323 if argument > 0 else 0.0
 
 
-def _down(value: float) -> float:
+def _round_down(value: float) -> float:
     """Round down the result of a formula whose exact value is at least 0."""
     return max(0.0, value * (1 - SLACK) - 2e-323)
 
@@ -93,7 +93,7 @@ def epsilon_of_zcdp(rho: float, delta: float, conversion: str = "standard") -> f
     rho, delta = number("rho", rho, NOT_NEGATIVE), number("delta", delta, PROBABILITY)
     check_conversion(conversion)
     level = -math.log(delta)
-    standard = _up(rho + 2 * math.sqrt(rho) * math.sqrt(level), rho)
+    standard = _round_up(rho + 2 * math.sqrt(rho) * math.sqrt(level), rho)
     if conversion == "standard" or rho == 0:
         return standard
 
@@ -110,11 +110,11 @@ def zcdp_for(epsilon: float, delta: float, conversion: str = "standard") -> floa
     check_conversion(conversion)
     level = -math.log(delta)
     # (sqrt(level + epsilon) - sqrt(level))^2, without its cancellation.
-    standard = _down((epsilon / (math.sqrt(level + epsilon) + math.sqrt(level))) ** 2)
+    standard = _round_down((epsilon / (math.sqrt(level + epsilon) + math.sqrt(level))) ** 2)
     if conversion == "standard":
         return standard
     score = best_order(lambda order: rdp_budgets(order, epsilon, delta) / order)[1]
-    return max(standard, _down(score))
+    return max(standard, _round_down(score))
 
 
 def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
@@ -163,7 +163,7 @@ def of_group(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
     rows = check_integer("rows", rows, 1)
     if rows == 1:
         return epsilon, delta
-    total = _up(rows * epsilon, epsilon)
+    total = _round_up(rows * epsilon, epsilon)
     if delta == 0:
         return total, 0.0
     # The sum of exp(j epsilon) over j < k.
@@ -217,7 +217,7 @@ def gdp_for(epsilon: float, delta: float) -> float:
     epsilon, delta = number("epsilon", epsilon, POSITIVE), number("delta", delta, PROBABILITY)
     # The square root of twice `zcdp_for`, which may underflow.
     level = -math.log(delta)
-    good = _down(math.sqrt(2) * epsilon / (math.sqrt(level + epsilon) + math.sqrt(level)))
+    good = _round_down(math.sqrt(2) * epsilon / (math.sqrt(level + epsilon) + math.sqrt(level)))
     bad = 2 * good if good > 0 else delta
     while delta_of_gdp(bad, epsilon) <= delta:
         good, bad = bad, 2 * bad

@@ -34,21 +34,21 @@ def _package() -> Any:
     return dp_accounting
 
 
-def _rounded(exact: Fraction, towards: float) -> float:
+def _as_float(exact: Fraction, towards: float) -> float:
     """Return a positive fraction as a float, rounded towards 0 or infinity."""
     value = float(min(exact, Fraction(sys.float_info.max)))
     safe = Fraction(value) >= exact if towards else Fraction(value) <= exact
     return value if safe else math.nextafter(value, towards)
 
 
-def _over(first: Any, second: Any, towards: float = 0) -> float:
+def _quotient(first: Any, second: Any, towards: float = 0) -> float:
     """Return a quotient of positive numbers, rounded towards 0 or infinity."""
-    return _rounded(Fraction(first) / Fraction(second), towards)
+    return _as_float(Fraction(first) / Fraction(second), towards)
 
 
 def _gaussian(dp: Any, _: str, size: float, time: float) -> Any:
     squared = Fraction(time) / Fraction(size) ** 2
-    noise = math.sqrt(_rounded(squared, 0))
+    noise = math.sqrt(_as_float(squared, 0))
     return dp.GaussianDpEvent(
         noise if Fraction(noise) ** 2 <= squared else math.nextafter(noise, 0)
     )
@@ -65,18 +65,20 @@ def _pure(dp: Any, relation: str, epsilon: float) -> Any:
 
 
 def _laplace(dp: Any, _: str, size: float, time: float, cap: float = 0) -> Any:
-    return dp.LaplaceDpEvent(_over(time, size))
+    return dp.LaplaceDpEvent(_quotient(time, size))
 
 
 def _discrete_laplace(dp: Any, _: str, size: float, time: float, cap: float = 0) -> Any:
-    return dp.dp_event.DiscreteLaplaceDpEvent(_over(1, time, math.inf), math.ceil(size))
+    return dp.dp_event.DiscreteLaplaceDpEvent(_quotient(1, time, math.inf), math.ceil(size))
 
 
 _EVENTS: Mapping[type, Callable[..., Any]] = {
     requests.ZCDP: lambda dp, _, rho, delta: dp.ZCDpEvent(rho),
-    requests.GDP: lambda dp, _, mu: dp.GaussianDpEvent(_over(1, mu)) if mu else dp.NoOpDpEvent(),
+    requests.GDP: lambda dp, _, mu: (
+        dp.GaussianDpEvent(_quotient(1, mu)) if mu else dp.NoOpDpEvent()
+    ),
     requests.Pure: _pure,
-    requests.BoundedRange: lambda dp, _, x: dp.ZCDpEvent(_rounded(Fraction(x) ** 2 / 8, math.inf)),
+    requests.BoundedRange: lambda dp, _, x: dp.ZCDpEvent(_as_float(Fraction(x) ** 2 / 8, math.inf)),
     requests.LaplaceMechanism: _laplace,
     requests.LaplaceReduction: _laplace,
     requests.DiscreteLaplaceReduction: _discrete_laplace,
@@ -184,13 +186,13 @@ def from_dp_event(event: Any, neighbours: Any, *, change: int | None = None) -> 
                 once = tuple(parts(convert(repeated)))
                 return once * check_integer("count", count, 0, _MOST // max(len(once), 1))
             case dp.GaussianDpEvent(noise_multiplier=noise) if 0 < noise < inf:
-                return requests.GDP(_over(change, float(noise), math.inf), **relation)
+                return requests.GDP(_quotient(change, float(noise), math.inf), **relation)
             case dp.LaplaceDpEvent(noise_multiplier=noise) if 0 < noise < inf:
                 return requests.LaplaceMechanism(change, float(noise), **relation)
             case dp.dp_event.DiscreteLaplaceDpEvent(noise_parameter=a, sensitivity=size) if (
                 inf > a > 0
             ):
-                time = _over(1, float(a))
+                time = _quotient(1, float(a))
                 return requests.DiscreteLaplaceReduction(change * float(size), time, **relation)
             case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k) if (
                 replaced and 0 < p <= 1 and k > 1

@@ -40,7 +40,7 @@ def is_interval(stated: Any) -> bool:
     return len(stated) == 2 and all(isinstance(end, (int, float, np.number)) for end in stated)
 
 
-def scaled(where: str, name: str, column: np.ndarray, stated: Any) -> PreparedColumn:
+def scale_column(where: str, name: str, column: np.ndarray, stated: Any) -> PreparedColumn:
     """Clip numbers to their bounds, and scale the bounds to -1 and 1 (to 0 if equal)."""
     expected = f"(LOW, HIGH), for a column of numbers of {where}"
     check(is_interval(stated), f"bounds of {name!r}", stated, expected)
@@ -69,7 +69,7 @@ def indicators(
         check(fits, f"column {name!r} of {where}", got, expected, hint)
         remarks = _number_like(short, name, categories.tolist())
     else:
-        column, categories = _alike(name, column, stated)
+        column, categories = _as_numbers_or_text(name, column, stated)
     values = (column[:, None] == categories).astype(np.float64)
     none = len(column) - int(np.sum(values))
     covered = stated is None or column.dtype.kind != "f" or 2 * none <= len(column)
@@ -85,7 +85,9 @@ def indicators(
     return PreparedColumn(values, names, done, derived, remarks)
 
 
-def _alike(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, np.ndarray]:
+def _as_numbers_or_text(
+    name: str, column: np.ndarray, stated: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """Return a column and its stated categories, both as numbers or both as text."""
     is_text = column.dtype.kind == "U"
     kind, expected = (str, "text") if is_text else (np.float64, "numbers")
@@ -137,7 +139,7 @@ def labels(where: str, name: str, y: np.ndarray, stated: Any) -> PreparedColumn:
     if stated is not None:
         expected = f"its two labels {values.tolist()}"
         hint = "The first becomes -1, the second 1."
-        y, values = _alike(name, y, stated)
+        y, values = _as_numbers_or_text(name, y, stated)
         ok = len(values) == 2 and np.isin(y, values)
         check(ok, f"bounds of {name!r}", stated, expected, hint)
     first, second = map(_as_text, values.tolist())

@@ -71,7 +71,7 @@ def read_npz(path: Path, names: Sequence[str] = ()) -> Arrays:
     return arrays
 
 
-def cached(recipe: str, sources: Sequence[Path], prepare: Callable[..., Arrays]) -> Arrays:
+def cached_arrays(recipe: str, sources: Sequence[Path], prepare: Callable[..., Arrays]) -> Arrays:
     """Return the arrays of `prepare(*sources)`, read from the cache if it has them.
 
     The cache file is named by `recipe` (a name and a version, such as "flights-1") and a hash of

@@ -153,7 +153,7 @@ def _target(
         return made._replace(values=made.values[:rows])
     _columns.check_numbers(where, y)
     if stated is not None:
-        made = _columns.scaled(where, name, y, stated[name])
+        made = _columns.scale_column(where, name, y, stated[name])
         return made._replace(values=made.values[:rows])
     largest = f"the largest absolute value of {name}"
     values = divided_by_largest_value(y[:rows].astype(np.float64))
@@ -173,7 +173,7 @@ def _features(table: Table, stated: Mapping[str, Any] | None) -> list[PreparedCo
             made.append(PreparedColumn(column.astype(np.float64)[:, None], (name,), name))
         else:
             limits = (0, 1) if limits is None else limits  # only booleans can be without bounds
-            one = _columns.scaled(table.where, name, column, limits)
+            one = _columns.scale_column(table.where, name, column, limits)
             made.append(one._replace(values=one.values[:, None]))
     if stated is not None:
         made.append(PreparedColumn(np.ones((len(table.y), 1)), ("intercept",), "intercept"))

@@ -16,7 +16,7 @@ from nrjax.datasets import flights
 from nrjax.datasets._files import (
     Arrays,
     PathLike,
-    cached,
+    cached_arrays,
     data_folder,
     existing_file,
     extra,
@@ -173,7 +173,7 @@ def load_counts(name_or_path: PathLike, data_dir: PathLike | None = None) -> Cou
     """
     name = os.fspath(name_or_path)
     if name == "flights":
-        held = cached(_RECIPE, [flights.data_file("flights.csv.zip")], _count_destinations)
+        held = cached_arrays(_RECIPE, [flights.data_file("flights.csv.zip")], _count_destinations)
         items = tuple(str(item) for item in held["items"])
         return Counts("flights", items, held["counts"].astype(np.float64), "flights")
     if name == "reddit":

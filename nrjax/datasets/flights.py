@@ -11,7 +11,7 @@ import numpy as np
 
 from nrjax._base.validation import check
 from nrjax.datasets._dataset import Raw, Source
-from nrjax.datasets._files import Arrays, PathLike, cached, extra
+from nrjax.datasets._files import Arrays, PathLike, cached_arrays, extra
 
 ROWS = 100_000
 _KNOWN_DELAYS = 327_346
@@ -54,7 +54,7 @@ def read(task: str, rows: int, data_dir: PathLike | None = None) -> Raw:
     The ridge target is log1p of the arrival delay in minutes, with negative delays as 0.
     """
     check(rows <= ROWS, "rows", rows, f"at most {ROWS}, the flights drawn")
-    drawn = cached(_RECIPE, [data_file(name) for name in _FILES], _draw)
+    drawn = cached_arrays(_RECIPE, [data_file(name) for name in _FILES], _draw)
     drawn = {name: a if name.endswith("_values") else a[:rows] for name, a in drawn.items()}
     late = drawn["arr_delay"]
     y = np.where(late > 15, 1.0, -1.0) if task == "logistic" else np.log1p(np.maximum(late, 0.0))

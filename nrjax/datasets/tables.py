@@ -130,7 +130,7 @@ def _read_npz(path: Path, target: str | None) -> Table:
     what = f"x and {name} of {path}"
     check(ok, what, (x.dtype.name, x.shape, y.shape), "numbers of shapes (n, d) and (n,)")
     columns = {f"x{number}": column for number, column in enumerate(x.T)}
-    return Table(path.name, str(path), columns, name, _plain(y), is_matrix=True)
+    return Table(path.name, str(path), columns, name, _as_array(y), is_matrix=True)
 
 
 def _read_csv(path: Path, target: str | None) -> Table:
@@ -157,7 +157,7 @@ def _of_frame(frame: Any, target: Any, name: str, where: str, argument: str = "t
     check(target in names, "target", target, f"a column of {where}: {names}", hint)
     missing = [each for each in names if _lacks_values(frame[each])]
     check(not missing, what, missing, "without missing values", _FILL_IN)
-    columns = {str(each): _plain(frame[each]) for each in names}
+    columns = {str(each): _as_array(frame[each]) for each in names}
     shapes = {each: array.shape for each, array in columns.items()}
     y = columns.pop(str(target))
     ok = y.ndim == 1 and all(shape == y.shape for shape in shapes.values())
@@ -176,7 +176,7 @@ def _lacks_values(column: Any) -> bool:
     return any(value is None or value != value for value in np.asarray(column).ravel().tolist())
 
 
-def _plain(column: Any) -> np.ndarray:
+def _as_array(column: Any) -> np.ndarray:
     """Return a column as an array of numbers, booleans or text."""
     array = np.asarray(column)
     array = np.array(array.tolist()) if array.dtype.kind == "O" else array

@@ -18,7 +18,7 @@ from nrjax.datasets._files import (
     UNREADABLE,
     Arrays,
     PathLike,
-    cached,
+    cached_arrays,
     data_folder,
     extra,
     first_present,
@@ -103,7 +103,9 @@ def _first_rows(
             f"repository, into {data_folder(data_dir)} ({_HOW[name]})."
         )
     # Raise the version 1 in the recipe when the prepared arrays change.
-    arrays = read_npz(path, ("x", "y")) if path.name == npz else cached(f"{name}-1", [path], draw)
+    arrays = (
+        read_npz(path, ("x", "y")) if path.name == npz else cached_arrays(f"{name}-1", [path], draw)
+    )
     x, y = arrays["x"], arrays["y"]
     shaped = x.ndim == 2 and x.shape[1] == features and y.shape == x.shape[:1]
     check(shaped, f"shapes of x and y in {path}", (x.shape, y.shape), f"(n, {features}) and (n,)")

@@ -20,7 +20,7 @@ def check_version(name: str, value: str) -> None:
     check_choice(name, value, ("paper", "tight"))
 
 
-def positive(name: str, value: Any) -> Any:
+def as_positive(name: str, value: Any) -> Any:
     """Return a scalar or array in float64 after checking that it is positive and finite."""
     number = np.asarray(value, np.float64)[()]
     check(np.isfinite(number) & (number > 0), name, value, "positive and finite")

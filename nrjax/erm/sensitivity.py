@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nrjax.erm._validation import check_version, positive
+from nrjax.erm._validation import as_positive, check_version
 
 Ball = Literal["paper", "tight"]
 OutputConstants = Literal["paper", "tight"]
@@ -52,7 +52,7 @@ def ridge_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float64 
         ValueError: lambda is not positive and finite, or `ball` is unknown.
     """
     check_version("ball", ball)
-    return (1 if ball == "paper" else 0.5) / np.sqrt(positive("regularisation", regularisation))
+    return (1 if ball == "paper" else 0.5) / np.sqrt(as_positive("regularisation", regularisation))
 
 
 def logistic_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float64 | np.ndarray:
@@ -68,7 +68,7 @@ def logistic_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float
     """
     check_version("ball", ball)
     square = 2 * math.log(2) if ball == "paper" else _LAMBERT
-    return np.sqrt(square / positive("regularisation", regularisation))
+    return np.sqrt(square / as_positive("regularisation", regularisation))
 
 
 def output_l2(
@@ -162,7 +162,7 @@ def squared_loss(rows: int, radius: float) -> float:
     return bounded_loss(rows, 0.5 * (float(radius) + 1.0) ** 2)
 
 
-def evaluated(sensitivity: float, risk: float) -> float:
+def with_rounding(sensitivity: float, risk: float) -> float:
     """Return the sensitivity of a risk plus an allowance for rounding in the default dtype.
 
     The risks of both neighbouring data sets are rounded. The allowance was measured, not proved.

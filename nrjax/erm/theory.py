@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from nrjax._base.validation import check
 from nrjax.erm import sensitivity
-from nrjax.erm._validation import check_version, positive
+from nrjax.erm._validation import as_positive, check_version
 from nrjax.erm.sensitivity import Ball, OutputConstants, ridge_radius
 
 Number = np.float64 | np.ndarray
@@ -49,7 +49,7 @@ def covariance_epsilon(
     holds for rows of l1 norm at most 1, labels in [-1, 1], noise `Lap(4/epsilon)` on all entries of
     X'X and X'y, and the minimiser over the ball.
     """
-    alpha = positive("excess_risk", excess_risk)
+    alpha = as_positive("excess_risk", excess_risk)
     at_one = covariance_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
     return at_one / alpha
 
@@ -64,9 +64,9 @@ def covariance_excess_risk(
     ball: Ball = "paper",
 ) -> Number:
     """Return a bound on the expected excess risk, as the inverse of `covariance_epsilon`."""
-    level = positive("epsilon", epsilon)
+    level = as_positive("epsilon", epsilon)
     check_version("constants", constants)
-    n, p, weight = _public(rows, dimension, regularisation)
+    n, p, weight = _checked_floats(rows, dimension, regularisation)
     factor = (4 if constants == "paper" else 2) * math.sqrt(2)
     reach = ridge_radius(1.0, ball)  # M in units of 1/sqrt(lambda)
     return factor * (2 * reach * np.sqrt(p / weight) + reach**2 * p / weight) / n / level
@@ -82,7 +82,7 @@ def output_logistic_epsilon(
     norm at most 1 and Laplace noise of scale `2 sqrt(p)/(n lambda eps)` on the optimum, with or
     without a projection onto a ball that contains the optimum.
     """
-    alpha = positive("excess_risk", excess_risk)
+    alpha = as_positive("excess_risk", excess_risk)
     linear, square = _logistic(rows, dimension, regularisation)
     # The equivalent `2 square/(root - linear)` would lose digits if alpha is small.
     return (linear + np.sqrt(linear * linear + 4 * square * alpha)) / (2 * alpha)
@@ -92,7 +92,7 @@ def output_logistic_excess_risk(
     epsilon: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
     """Return a bound on the expected excess risk, inverting `output_logistic_epsilon`."""
-    level = positive("epsilon", epsilon)
+    level = as_positive("epsilon", epsilon)
     linear, square = _logistic(rows, dimension, regularisation)
     return (linear + square / level) / level
 
@@ -114,7 +114,7 @@ def output_ridge_epsilon(
     `1 + lambda p`. The theorem holds for rows of l2 norm at most 1 and noise `Lap(D1/eps)`. No
     bound is proved for releases that are projected onto a ball.
     """
-    alpha = positive("excess_risk", excess_risk)
+    alpha = as_positive("excess_risk", excess_risk)
     at_one = output_ridge_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
     return np.sqrt(at_one / alpha)
 
@@ -129,16 +129,18 @@ def output_ridge_excess_risk(
     ball: Ball = "paper",
 ) -> Number:
     """Return a bound on the expected excess risk, inverting `output_ridge_epsilon`."""
-    level = positive("epsilon", epsilon)
-    n, p, weight = _public(rows, dimension, regularisation)
+    level = as_positive("epsilon", epsilon)
+    n, p, weight = _checked_floats(rows, dimension, regularisation)
     l1 = np.sqrt(p) * sensitivity.ridge_output_l2(n, weight, constants, ball=ball)
     return l1**2 * (1 + weight * p) / level**2
 
 
-def _public(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) -> list[Number]:
+def _checked_floats(
+    rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
+) -> list[Number]:
     """Check `rows`, `dimension` and `regularisation`, and return them in float64."""
     named = {"rows": rows, "dimension": dimension, "regularisation": regularisation}
-    n, p, weight = (positive(name, value) for name, value in named.items())
+    n, p, weight = (as_positive(name, value) for name, value in named.items())
     for name, number in (("rows", n), ("dimension", p)):
         check(number == np.floor(number), name, named[name], "a whole number, at least 1")
     return [n, p, weight]
@@ -146,5 +148,5 @@ def _public(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) ->
 
 def _logistic(*public: ArrayLike) -> tuple[Number, Number]:
     """Return the coefficients of `1/eps` and `1/eps^2` in the bound on the excess risk."""
-    n, p, weight = _public(*public)
+    n, p, weight = _checked_floats(*public)
     return np.sqrt(8) * p / (n * weight), 4 * p**2 / (n**2 * weight)

@@ -238,15 +238,15 @@ def largest_array(function: Callable[..., Any], *arguments: Any) -> int:
 
     XLA may never store this array, so that it is a bound.
     """
-    made = _made(jax.make_jaxpr(function)(*arguments).jaxpr)
+    made = _arrays_made(jax.make_jaxpr(function)(*arguments).jaxpr)
     return max(map(bytes_of, made), default=0)
 
 
-def _made(program: Any) -> Iterator[Any]:
+def _arrays_made(program: Any) -> Iterator[Any]:
     """Yield the types of all arrays that a traced function makes, in its loops and branches too."""
     for equation in program.eqns:
         yield from (variable.aval for variable in equation.outvars)
         for parameter in jax.tree.leaves(list(equation.params.values())):
             inner = getattr(parameter, "jaxpr", parameter)
             if hasattr(inner, "eqns"):
-                yield from _made(inner)
+                yield from _arrays_made(inner)

@@ -87,7 +87,7 @@ _CODES = 16
 """Number of codes per step, at least the number of statuses."""
 
 
-def _only(state: TrialState, names: tuple[str, ...]) -> TrialState:
+def _keep_fields(state: TrialState, names: tuple[str, ...]) -> TrialState:
     """Return a state in which all other fields are None."""
     return state._replace(**{name: None for name in state._fields if name not in names})
 
@@ -98,7 +98,7 @@ def _start(share: DeviceShare, number: Array) -> tuple[TrialState, Array]:
     code = jnp.where(state.status == Status.RUNNING, 0, state.status - _CODES)
     # A trial that failed also needs a valid time: its tile may hold running trials.
     state = state._replace(step=jnp.int32(0), time=state.next_time)
-    return _only(state, _BETWEEN), code.astype(jnp.int32)
+    return _keep_fields(state, _BETWEEN), code.astype(jnp.int32)
 
 
 def _take(
@@ -132,7 +132,7 @@ def _take(
     if not overrides(utility, Utility, "hypothesis"):
         hypothesis = None  # it is the release
     record = judged._replace(hypothesis=hypothesis, status=code.astype(jnp.int32))
-    return _only(following, _BETWEEN), _only(record, _RECORD)
+    return _keep_fields(following, _BETWEEN), _keep_fields(record, _RECORD)
 
 
 def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class Blocks(NamedTuple):
         """The number of rows without the spare rows: whole tiles."""
         return -(-self.share.rows // self.lanes) * self.lanes
 
-    def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def map_apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Map a function over lanes, apart from other code, with which it may round otherwise."""
         function = jax.vmap(function)
         if self.share.options.accelerated:
@@ -347,14 +347,14 @@ class Blocks(NamedTuple):
     def run(self, shared: list[Array]) -> dict[str, Any]:
         """Run all trials, and return their results."""
         size, rows = self.share.size, self.rows + self.lanes
-        begun = run_batches(partial(self.apart, self.begin), size, self.lanes, rows)
+        begun = run_batches(partial(self.map_apart, self.begin), size, self.lanes, rows)
         records, table = self.take_all(shared, *begun)
 
         def finish(number: Array) -> Any:
             own = _get(records, number.astype(jnp.int32))
             common = _get(table, jnp.maximum(own[-1] // _CODES, 0))
             record = self.record.join(common, [], own)
-            return self.apart(partial(_finish, self.share), number.astype(jnp.int32), record)
+            return self.map_apart(partial(_finish, self.share), number.astype(jnp.int32), record)
 
         results = run_batches(finish, size, self.lanes, self.rows)
         return jax.tree.map(lambda leaf: leaf[: self.share.rows], results)

@@ -75,7 +75,7 @@ class Family(Pytree):
             check(difference is None, name, difference, expected)
             # A copy of a shared leaf, which may be large, is dropped before the next one is made.
             pairs = zip(jax.tree.leaves(first), jax.tree.leaves(interaction), strict=True)
-            rows.append([a if _same(a, b) else b for a, b in pairs])
+            rows.append([a if _same_bits(a, b) else b for a, b in pairs])
         check(len(rows) > 0, "interactions", interactions, "at least one")
         leaves = list(zip(*rows, strict=True))
         parts = [path[0].name for path, _ in jax.tree.leaves_with_path(first)]
@@ -134,6 +134,6 @@ def _difference(first: Interaction, other: Interaction) -> str | None:
     return None
 
 
-def _same(leaf: Any, other: Any) -> bool:
+def _same_bits(leaf: Any, other: Any) -> bool:
     """Return whether two leaves are the same array or have the same bits."""
     return leaf is other or np.asarray(leaf).tobytes() == np.asarray(other).tobytes()

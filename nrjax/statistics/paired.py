@@ -60,7 +60,7 @@ def paired_interval(
     around = [_between(values, *span) for values, span in zip(samples, spans, strict=True)]
     middles = [rank - low for rank, (low, _) in zip(ranks, spans, strict=True)]
     lowest = [
-        _lowest(values, ordered[middle], rank)
+        _smallest_mask(values, ordered[middle], rank)
         for values, ordered, middle, rank in zip(samples, around, middles, ranks, strict=True)
     ]
     shifts = _correlated_directions(lowest)
@@ -87,7 +87,7 @@ def _between(values: np.ndarray, low: int, high: int) -> np.ndarray:
     return np.concatenate([below, np.sort(selected).astype(np.float64), above])
 
 
-def _lowest(values: np.ndarray, largest: float, rank: int) -> np.ndarray:
+def _smallest_mask(values: np.ndarray, largest: float, rank: int) -> np.ndarray:
     """Return a mask of the `rank` smallest values, of which `largest` is the largest.
 
     If several trials have the largest of these values, the first of them are in the mask.

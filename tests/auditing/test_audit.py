@@ -123,10 +123,10 @@ def test_weights_are_unbiased_and_bounded_and_need_all_tilts():
     drawn = np.exp(densities[:, 0])  # a planted fault: without the other tilts
     assert np.max(drawn * hits) > 2 * most
     evidence = tilted.law_bets(densities, part["tilt"], masses)
-    assert betting.mixed(evidence) < math.log(1e4)
+    assert betting.mixed_wealth(evidence) < math.log(1e4)
     for wrong in (0.8, 1.25):
         evidence = tilted.law_bets(wrong * densities, part["tilt"], masses)
-        assert betting.mixed(evidence) > math.log(1e4)
+        assert betting.mixed_wealth(evidence) > math.log(1e4)
 
 
 @pytest.mark.parametrize("boundary", long_except(("minimax", "linear"), "minimax"))
