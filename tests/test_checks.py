@@ -265,7 +265,7 @@ NARROW = [
     (0.3, lambda n: sensitivity.output_l2(10**6, n, n, n)),
     (0.3, lambda n: sensitivity.ridge_output_l2(10**6, n, "tight", n)),
     (255, lambda n: sensitivity.removed_output_l2(n, 0.05)),
-    (0.3, lambda n: sensitivity.with_rounding(sensitivity.squared_loss(99, n), n)),
+    (0.3, lambda n: sensitivity.evaluated(sensitivity.squared_loss(99, n), n)),
     (0.3, lambda n: sensitivity.excess_risk(n, n, n)),
     (0.05, lambda n: StatedBounds(n, type(n)(1.0), 1.0).ball),
     (3.0, lambda n: run(value=n).release),

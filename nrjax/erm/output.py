@@ -42,7 +42,7 @@ def risk_sensitivity(losses: Any, rows: int, group: int = 1) -> float | None:
     if losses is None:
         return None
     spread, size = losses
-    return sensitivity.with_rounding(group * sensitivity.bounded_loss(rows, spread), size)
+    return sensitivity.evaluated(group * sensitivity.bounded_loss(rows, spread), size)
 
 
 class OutputPerturbation(Problem):

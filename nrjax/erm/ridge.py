@@ -175,7 +175,7 @@ class RidgeProblem(Problem):
     @property
     def utility_sensitivity(self) -> float:
         """The utility's sensitivity, `(radius + 1)^2/(2 rows)` and an allowance for rounding."""
-        return sensitivity.with_rounding(sensitivity.squared_loss(self.rows, self.radius), 0.5)
+        return sensitivity.evaluated(sensitivity.squared_loss(self.rows, self.radius), 0.5)
 
     @property
     def excess_risk_sensitivity(self) -> float:

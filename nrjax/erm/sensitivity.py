@@ -162,7 +162,7 @@ def squared_loss(rows: int, radius: float) -> float:
     return bounded_loss(rows, 0.5 * (float(radius) + 1.0) ** 2)
 
 
-def with_rounding(sensitivity: float, risk: float) -> float:
+def evaluated(sensitivity: float, risk: float) -> float:
     """Return the sensitivity of a risk plus an allowance for rounding in the default dtype.
 
     The risks of both neighbouring data sets are rounded. The allowance was measured, not proved.

@@ -90,7 +90,7 @@ def query_sensitivity(problem: Problem) -> float:
         loss, risk = sensitivity.logistic_loss(problem.rows, problem.radius), math.log(2)
     else:
         loss, risk = sensitivity.squared_loss(problem.rows, problem.radius), 0.5
-    return sensitivity.excess_risk(sensitivity.with_rounding(loss, risk))
+    return sensitivity.excess_risk(sensitivity.evaluated(loss, risk))
 
 
 def theory_epsilon(problem: Problem, alpha: float) -> float:

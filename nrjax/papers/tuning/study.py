@@ -65,7 +65,7 @@ def _table(settings: Settings, task: str) -> tuple[Table, datasets.Dataset, list
         scored=rows(scored),
         measured=rows(measured),
         most=bound,
-        sensitivity=sensitivity.with_rounding(sensitivity.bounded_loss(third, bound), bound),
+        sensitivity=sensitivity.evaluated(sensitivity.bounded_loss(third, bound), bound),
         logistic=task == "logistic",
     )
     return table, data, names
