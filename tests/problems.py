@@ -96,3 +96,19 @@ def small_data(rows=300, dimension=5, seed=0):
 def small_logistic(regularisation=0.05):
     """Return a logistic problem on 300 rows of 5 features."""
     return LogisticProblem.fit(*small_data(), regularisation)
+
+
+def logistic_parts(tight_at=1.0, target=1.05, factor=1.0):
+    """Return the fields of an interaction: logistic regression under Brownian noise."""
+    problem = small_logistic()
+    sensitivity = factor * problem.l2_sensitivity
+    guarantee = nrjax.LinearBoundary.tight_at_epsilon(tight_at, sensitivity, 1e-6)
+    return {
+        "value": problem.optimum,
+        "process": nrjax.Brownian((problem.dimension,)),
+        "guarantee": guarantee,
+        "schedule": nrjax.Grid.geometric(guarantee, 0.8, 30.0, 60),
+        "utility": problem.utility,
+        "rule": nrjax.PublicThreshold(-target * problem.optimum_loss),
+        "shift": np.full(problem.dimension, 0.01),
+    }

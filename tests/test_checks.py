@@ -15,8 +15,8 @@ from nrjax.composition import conversions
 from nrjax.erm import LogisticProblem, RidgeProblem, sensitivity
 from nrjax.erm._stated_bounds import StatedBounds
 from nrjax.stopping import first_yes
+from tests.custom import GUARANTEE, LARGEST, Costs, Counting, Part, run
 from tests.problems import Distance, interaction, scalar
-from tests.test_custom_parts import GUARANTEE, LARGEST, Costs, Counting, Part, run
 
 KEY = jax.random.key(3)
 OBJECTS = (None, "a", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0], np.zeros(0))

@@ -1,7 +1,6 @@
 """Custom parts: results that an interface forbids, costs, states and bounds."""
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,29 +10,11 @@ import pytest
 
 import nrjax
 from nrjax._base.outcome import Status
+from tests.custom import GUARANTEE, LARGEST, Costs, Counting, Part, run
 from tests.problems import Ceiled, Distance, Planted, interaction, scalar
 
 KEY = jax.random.key(3)
 LIMITS = jnp.finfo(jnp.result_type(float))
-LARGEST = 2 ** (LIMITS.nmant + 1)
-"""Every integer up to this one is a number of the dtype."""
-
-
-def run(key=KEY, *arguments, **changes):
-    return nrjax.run_until(key, interaction(*arguments, **changes))
-
-
-def Part(other, name, replacement):
-    """Return a copy of a part in which one method, or field, is replaced."""
-
-    def replaced(self, *arguments):
-        return replacement(partial(getattr(type(other), name), self), *arguments)
-
-    part = object.__new__(type("Part", (type(other),), {name: replaced}))
-    for field in dataclasses.fields(other):
-        value = replacement if field.name == name else getattr(other, field.name)
-        object.__setattr__(part, field.name, value)
-    return part
 
 
 def step_gives(answer):
@@ -55,12 +36,12 @@ class Indexed(Distance):
 
 PARTS = {
     "process": nrjax.Brownian(()),
-    "guarantee": scalar()["guarantee"],
+    "guarantee": GUARANTEE,
     "schedule": nrjax.Grid([4.0, 2.0]),
     "utility": Distance(3.0),
     "rule": nrjax.PublicThreshold(-0.5),
 }
-GUARANTEE, RULE = PARTS["guarantee"], PARTS["rule"]
+RULE = PARTS["rule"]
 
 RESULTS = [
     ("process", "value", twice, r"must be a scalar, .* \(got float"),
@@ -113,30 +94,6 @@ class Assigning(nrjax.Utility):
 def test_a_constructor_that_assigns_is_refused_with_advice():
     with pytest.raises(dataclasses.FrozenInstanceError, match=r"'target': Assigning is.*__post_"):
         Assigning(3.0)
-
-
-class Costs(nrjax.Guarantee):
-    """A guarantee whose epsilon is a function of the time."""
-
-    function: Any = nrjax.static()
-
-    def epsilon(self, time):
-        return self.function(time)
-
-
-class Counting(nrjax.StoppingRule):
-    """Stops at the third release. The state starts as a Python number."""
-
-    third: Any = 3
-
-    def init(self, key, epsilon):
-        return 0
-
-    def step(self, key, state, epsilon, utility):
-        return state + 1, state + 1 >= self.third
-
-    def cost(self, epsilon, stopped=True, answers=1):
-        return jnp.zeros_like(epsilon)
 
 
 class Numbered(nrjax.Brownian):

@@ -11,7 +11,7 @@ import jax
 import matplotlib as mpl
 import pytest
 
-from tests.test_doctests import FLAT, NAMES
+from tests.examples import FLAT, NAMES
 
 DOCS = Path(__file__).parent.parent / "docs"
 MODULES = (

@@ -4,19 +4,13 @@ import dataclasses
 import doctest
 import importlib
 import inspect
-import types
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import nrjax
+from tests.examples import FLAT, NAMES
 from tests.marks import long_except
 
-NAMES = {"nrjax": nrjax, "jax": jax, "jnp": jnp, "np": np, "dataclasses": dataclasses}
-"""Names that an example may use without an import."""
-FLAT = [name for name in nrjax.__all__ if not isinstance(getattr(nrjax, name), types.ModuleType)]
 MODULES = (
     *("composition", "composition.conversions", "counts", "datasets", "erm", "guarantees"),
     *(

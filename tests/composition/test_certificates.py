@@ -8,6 +8,7 @@ import pytest
 
 from nrjax.composition import certificates
 from tests.composition import exact
+from tests.composition.discrete import backwards, payoff, probability
 
 pytestmark = pytest.mark.numerical
 
@@ -256,27 +257,6 @@ def test_certificate_of_every_capped_round(order):
 
 
 Z = np.arange(-160, 161)
-
-
-def probability(t, k):
-    """Return the probabilities of discrete Laplace noise."""
-    q = np.exp(-1 / t)
-    return (1 - q) / (1 + q) * q ** np.abs(k)
-
-
-def backwards(t, s, z):
-    """Return the probabilities of the noise at s, along the last axis, given that at t."""
-    stay = (np.sinh(0.5 / t) / np.sinh(0.5 / s)) ** 2
-    joint = probability(s, z) * (
-        stay * np.eye(z.size) + (1 - stay) * probability(t, z[:, None] - z)
-    )
-    return joint / probability(t, z)[:, None]
-
-
-def payoff(order, shift, t, charge, z):
-    """Return `exp(l (L - C))` for noise z at the stop."""
-    loss = (np.abs(z + shift) - np.abs(z)) / t
-    return np.exp((order - 1) * (loss - charge))
 
 
 def best_stop(charges, order, shift, times):

@@ -11,7 +11,7 @@ from nrjax import composition as c
 from nrjax.composition import _ledger, certificates
 from nrjax.composition._state import Round, select
 from nrjax.composition.conversions import delta_of_gdp
-from tests.composition.test_certificates import backwards, payoff, probability
+from tests.composition.discrete import backwards, payoff, probability
 
 pytestmark = pytest.mark.numerical
 

@@ -11,13 +11,10 @@ import nrjax
 from nrjax import Status
 from nrjax import composition as c
 from tests.composition.adversaries import with_budget
+from tests.composition.filtered import AMPLE, DTYPE, TIMES, run, wrap
 from tests.marks import long_except
-from tests.problems import Distance, scalar
 
-DTYPE = np.dtype(jnp.result_type(float))
-TIMES = np.geomspace(100.0, 0.01, 60)
 ROUNDS, TRIALS = 8, 60
-KEY = jax.random.key(3)
 TEST = nrjax.AboveThreshold(40.0, 1.0, 0.25)  # positive answers are rare
 REDUCED = nrjax.ReducedAboveThreshold(40.0, 1.0)
 CASES = {
@@ -29,22 +26,6 @@ CASES = {
         TEST,
     ),
 }
-
-
-def wrap(filter, kind=c.BrownianReduction, state=None, times=TIMES, sensitivity=1.0, **changes):
-    """Return a grid under a filter."""
-    schedule = times if isinstance(times, nrjax.Schedule) else nrjax.Grid(times)
-    state = filter.init() if state is None else state
-    return c.FilteredSchedule(schedule, filter, state, kind, sensitivity, **changes)
-
-
-AMPLE = c.UnifiedFilter(1000.0, 1e-6)
-
-
-def run(schedule, threshold=-0.1, key=KEY, **changes):
-    """Run a trial on the number 0, whose utility is minus the distance of a release."""
-    parts = scalar(threshold=threshold, value=0.0, guarantee=None, utility=Distance(0.0))
-    return nrjax.run_until(key, nrjax.Interaction(**parts | {"schedule": schedule} | changes))
 
 
 class Round(NamedTuple):

@@ -11,7 +11,7 @@ import nrjax
 from nrjax import Status
 from nrjax import composition as c
 from tests.composition.cases import assert_same, granted, refused
-from tests.composition.test_schedule import AMPLE, DTYPE, run, wrap
+from tests.composition.filtered import AMPLE, DTYPE, run, wrap
 from tests.marks import long_except
 from tests.problems import Distance
 

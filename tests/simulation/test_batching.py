@@ -12,8 +12,8 @@ import pytest
 import nrjax
 from nrjax.simulation import montecarlo
 from nrjax.types import overrides
-from tests.problems import Ceiled, Distance, interaction, small_logistic
-from tests.simulation.test_montecarlo import KEY, ONE, logistic_parts, simulate
+from tests.problems import Ceiled, Distance, interaction, logistic_parts, small_logistic
+from tests.simulation.small import KEY, ONE, simulate
 
 USUAL = 2048 if jax.default_backend() == "cpu" else 4096
 """The default tile of a number."""

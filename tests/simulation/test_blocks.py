@@ -16,8 +16,7 @@ from nrjax.simulation import blocks, lanes, montecarlo
 from tests.conformance.processes import PROCESSES
 from tests.conformance.rules import RULES
 from tests.marks import long_except
-from tests.problems import Ceiled, Distance, scalar
-from tests.simulation.test_montecarlo import logistic_parts
+from tests.problems import Ceiled, Distance, logistic_parts, scalar
 
 pytestmark = pytest.mark.numerical
 

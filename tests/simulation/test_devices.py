@@ -16,8 +16,7 @@ import nrjax
 from nrjax.simulation import montecarlo
 from nrjax.simulation.program import Program, _in_pinned_memory, _on_devices, _shards
 from tests.draws import Draws
-from tests.problems import interaction
-from tests.simulation.test_montecarlo import logistic_parts
+from tests.problems import interaction, logistic_parts
 
 KEY = jax.random.key(11)
 DEVICES = tuple(jax.devices())

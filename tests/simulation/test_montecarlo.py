@@ -16,30 +16,8 @@ from nrjax.erm import RidgeProblem
 from nrjax.simulation import montecarlo
 from nrjax.simulation.program import _on_devices
 from tests.marks import long_except
-from tests.problems import Ceiled, Distance, interaction, scalar, small_data, small_logistic
-
-KEY = jax.random.key(3)
-ONE = tuple(jax.devices()[:1])
-SMALL = nrjax.Batching(tile=16, lanes=32, devices=ONE)
-
-
-def simulate(trial, trials, batching=SMALL, **options):
-    return nrjax.simulate(KEY, trial, trials=trials, batching=batching, **options)
-
-
-def logistic_parts(tight_at=1.0, target=1.05, factor=1.0):
-    problem = small_logistic()
-    sensitivity = factor * problem.l2_sensitivity
-    guarantee = nrjax.LinearBoundary.tight_at_epsilon(tight_at, sensitivity, 1e-6)
-    return {
-        "value": problem.optimum,
-        "process": nrjax.Brownian((problem.dimension,)),
-        "guarantee": guarantee,
-        "schedule": nrjax.Grid.geometric(guarantee, 0.8, 30.0, 60),
-        "utility": problem.utility,
-        "rule": nrjax.PublicThreshold(-target * problem.optimum_loss),
-        "shift": np.full(problem.dimension, 0.01),
-    }
+from tests.problems import Ceiled, Distance, interaction, logistic_parts, scalar, small_data
+from tests.simulation.small import KEY, ONE, SMALL, simulate
 
 
 def ridge_parts():

@@ -14,8 +14,8 @@ from nrjax._base.threefry import unrolled_key
 from nrjax.erm.logistic import LogisticUtility
 from nrjax.simulation import montecarlo
 from nrjax.simulation.resolved import Resolved
-from tests.problems import small_data
-from tests.simulation.test_montecarlo import KEY, ONE, logistic_parts
+from tests.problems import logistic_parts, small_data
+from tests.simulation.small import KEY, ONE
 
 RESOLUTION = 2e-4
 TRIALS = 70

@@ -8,8 +8,7 @@ import pytest
 import nrjax
 from nrjax.simulation.families import Family
 from nrjax.simulation.program import _on_devices
-from tests.problems import small_logistic
-from tests.simulation.test_montecarlo import logistic_parts
+from tests.problems import logistic_parts, small_logistic
 
 KEY = jax.random.key(5)
 TRIALS = 150

@@ -8,7 +8,7 @@ from scipy import special
 
 from nrjax.statistics.paired import paired_interval
 from nrjax.statistics.sample import Sample
-from tests.statistics.test_sample import below_95
+from tests.statistics.coverage import below_95
 
 REPEATS = 300
 

@@ -10,6 +10,7 @@ from scipy import stats
 pytest.importorskip("xarray")
 from nrjax.statistics.intervals import band_width, binomial_interval, rank_interval, rank_of
 from nrjax.statistics.sample import Sample
+from tests.statistics.coverage import below_95
 
 REPEATS, SIZE = 4000, 60
 LAWS = {
@@ -32,11 +33,6 @@ def those_that_hold(ordered, law, q, narrower=0):
     ends = np.pad(ordered, [(0, 0), (1, 1)], constant_values=[(0, 0), (-np.inf, np.inf)])
     true = law.ppf(q)
     return (ends[:, low + narrower] <= true) & (true <= ends[:, high - narrower])
-
-
-def below_95(hits):
-    """Return whether a fraction of hits is below 95 % by more than four standard errors."""
-    return np.mean(hits) < 0.95 - 4 * np.sqrt(0.95 * 0.05 / len(hits))
 
 
 def test_quantile_intervals_hold_and_planted_narrower_ones_do_not(samples):

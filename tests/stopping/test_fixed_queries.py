@@ -21,9 +21,9 @@ from nrjax.stopping import (
     first_yes,
 )
 from nrjax.stopping.thresholds import noise_scale
+from tests.custom import Counting
 from tests.marks import long_except
 from tests.problems import scalar
-from tests.test_custom_parts import Counting
 
 KEY = jax.random.key(5)
 

@@ -111,3 +111,17 @@ class _Known:
         found |= {"epsilon": np.where(stopped, paid, 9), "step": np.zeros(trials, np.int32)}
         status = np.where(stopped, nrjax.Status.STOPPED, nrjax.Status.EXHAUSTED)
         return found | {"status": status.astype(np.int32)}
+
+
+def outcomes(goals=None, utility=None, notions=None, **epsilons):
+    """Return `Outcomes` of these epsilons, where infinite means that the trial did not stop."""
+    named = {}
+    for name, epsilon in epsilons.items():
+        epsilon = np.asarray(epsilon, float)
+        status = np.where(np.isinf(epsilon), nrjax.Status.EXHAUSTED, nrjax.Status.STOPPED)
+        fields = dict.fromkeys(FIELDS, np.zeros(epsilon.size))
+        fields |= {"epsilon": epsilon, "status": status.astype(np.int32)}
+        if utility is not None:
+            fields["utility"] = np.asarray(utility[name], float)
+        named[name] = nrjax.Outcome(release=0, hypothesis=0, **fields)
+    return nrjax.Outcomes(named, goals, notions)

@@ -18,7 +18,7 @@ from nrjax.study import (
     files,
     rendering,  # noqa: F401  # here, not in each child
 )
-from tests.study import test_resume
+from tests.study import interrupted
 
 FIRST, TRIALS = 10, 23
 MOMENTS = ("before the rename", "after the rename", "in its place")
@@ -57,13 +57,13 @@ def live(folder: Path, data: Path, pipe: int, moment: str | None = None) -> None
     if moment is not None:
         files.atomic_write = lambda path, content: (
             write_and_die(path, content, moment)
-            if path.name.startswith(f"{test_resume.CHUNK:010}")
+            if path.name.startswith(f"{interrupted.CHUNK:010}")
             else original(path, content)
         )
     if (folder / files.RESULTS).exists():
-        test_resume.resume(folder, TRIALS, Piped(pipe))
+        interrupted.resume(folder, TRIALS, Piped(pipe))
     else:
-        test_resume.run(folder, data, FIRST, Piped(pipe))
+        interrupted.run(folder, data, FIRST, Piped(pipe))
 
 
 def killed_after(events: float, seconds: float, *arguments: object) -> int:

@@ -1,6 +1,7 @@
 """Small versions of all studies: the papers' and the example."""
 
 import numpy as np
+import pytest
 
 from nrjax.papers import (
     ligett2017,
@@ -57,3 +58,8 @@ def study(name, folder, **changes):
         return unknown_keys.study(unknown_keys.Settings(**own | changes))
     own = {"data": (counts,), "levels": 20, "epsilon": 3.0}
     return rogers2023.study(rogers2023.Settings(**own | changes))
+
+
+PAPERS_LONG = (NAMES[0], *(pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]))
+"""The example, and the papers' studies as long tests, since each takes seconds of compilation. The
+tests in tests/papers cover their programs, reports and figures."""

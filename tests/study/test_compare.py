@@ -10,25 +10,10 @@ from nrjax._base.keys import study_key
 from nrjax.simulation.bins import LogBins
 from nrjax.statistics.paired import paired_interval
 from nrjax.study import compare, figures
-from nrjax.study.case import FIELDS
-from nrjax.types import Outcome, Status
-from tests.statistics.test_sample import below_95
+from tests.statistics.coverage import below_95
 from tests.study import cheap
-from tests.study.test_histograms import binned
-
-
-def outcomes(goals=None, utility=None, notions=None, **epsilons):
-    """Return `Outcomes` of these epsilons, where infinite means that the trial did not stop."""
-    named = {}
-    for name, epsilon in epsilons.items():
-        epsilon = np.asarray(epsilon, float)
-        status = np.where(np.isinf(epsilon), Status.EXHAUSTED, Status.STOPPED)
-        fields = dict.fromkeys(FIELDS, np.zeros(epsilon.size))
-        fields |= {"epsilon": epsilon, "status": status.astype(np.int32)}
-        if utility is not None:
-            fields["utility"] = np.asarray(utility[name], float)
-        named[name] = Outcome(release=0, hypothesis=0, **fields)
-    return nrjax.Outcomes(named, goals, notions)
+from tests.study.binned import binned
+from tests.study.cheap import outcomes
 
 
 def exponentials(rng, trials=400):

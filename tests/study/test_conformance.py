@@ -13,7 +13,11 @@ import nrjax
 from nrjax.study import rendering
 from nrjax.study.files import DamagedError, UnfinishedError
 from tests.study import small
-from tests.study.small import CHUNK, NAMES, TRIALS
+from tests.study.binned import assert_quantities_alike
+from tests.study.interrupted import Killed, Then, assert_same_bits
+from tests.study.small import CHUNK, PAPERS_LONG, TRIALS
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 CHANGES = {
     "example": {"radius": 1.4},
@@ -26,48 +30,12 @@ CHANGES = {
 }
 """A setting of each study that differs from that of the run."""
 
-FRACTIONS = (1e-4, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
-
-
-class Killed(BaseException):
-    """An exception that stands for a kill, which no handler catches."""
-
-
-class Then:
-    """Progress that calls a function after a number of chunks, or kills."""
-
-    def __init__(self, chunks, action=None):
-        self.left, self.action = chunks, action
-
-    def begin(self, case, name, trials, done):
-        """Show nothing."""
-
-    def advance(self, trials, seconds):
-        self.left -= 1
-        if self.left == 0:
-            if self.action is None:
-                raise Killed
-            self.action()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def undrawn():
-    """Skip figures, which take most of the time, except in one test."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nrjax.Results, "write_figures", lambda self, writer: None)
-        yield
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     small.data(folder)
     return folder
-
-
-PAPERS_LONG = (NAMES[0], *(pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]))
-"""The example, and the papers' studies as long tests, since each takes seconds of compilation. The
-tests in tests/papers cover their programs, reports and figures."""
 
 
 @pytest.fixture(scope="module", params=PAPERS_LONG)
@@ -88,47 +56,6 @@ def run(study, folder, trials=TRIALS, **options):
 def whole(study, tmp_path_factory):
     """Run the study without interruption."""
     return run(study, tmp_path_factory.mktemp("whole") / "run")
-
-
-def assert_same_bits(first, second):
-    """Check that two stores hold bit-for-bit identical arrays."""
-    assert list(first.cases) == list(second.cases)
-    for name, case in first.cases.items():
-        for pass_ in case.passes:
-            left, right = first.arrays(name, pass_), second.arrays(name, pass_)
-            assert set(left) == set(right)
-            for variable in left:
-                assert left[variable].tobytes() == right[variable].tobytes()
-
-
-def assert_alike(exact, binned):
-    """Check a distribution of histograms against that of the trials."""
-    assert (exact.trials, exact.finite) == (binned.trials, binned.finite)
-    assert binned.mean == pytest.approx(exact.mean, rel=1e-5, abs=1e-6, nan_ok=True)
-    assert binned.std == pytest.approx(exact.std, rel=1e-5, abs=1e-6, nan_ok=True)
-    for q in FRACTIONS if exact.trials else ():
-        expected, quantile = exact.quantile(q), binned.quantile(q)
-        assert quantile >= expected
-        assert quantile == pytest.approx(expected, rel=1.001 * binned.resolution, abs=1e-6)
-
-
-def assert_quantities_alike(kept, short):
-    """Check numbers, and moments along levels, and return how many have trials."""
-    number = 0
-    for case in kept:
-        assert kept.statuses(case) == short.statuses(case)
-        for quantity, one in short.histograms(case).items():
-            if one.dim is None and one.bins is not None:
-                exact = kept.distribution(case, quantity)
-                assert_alike(exact, short.distribution(case, quantity))
-                number += exact.trials > 0
-            elif one.bins is None and one.dim is not None:
-                for level, values in enumerate(kept[case][quantity].values.T):
-                    exact, moments = nrjax.Sample(values[~np.isnan(values)]), one.at(level)
-                    assert moments.trials == exact.trials
-                    assert moments.mean == pytest.approx(exact.mean, rel=1e-12)
-                    number += exact.trials > 0
-    return number
 
 
 @pytest.mark.long

@@ -21,12 +21,13 @@ import nrjax
 from nrjax.cli import loading
 from nrjax.study import dask, local, provenance
 from nrjax.study.options import RunOptions
-from tests.study import small, test_conformance
+from tests.study import small
+from tests.study.interrupted import Then, assert_same_bits
 
 ROOT = Path(__file__).parents[2]
 TRIALS, CHUNK = 24, 2
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
-pytestmark = pytest.mark.usefixtures("quiet_sockets")
+pytestmark = pytest.mark.usefixtures("quiet_sockets", "undrawn")
 
 
 class Walked(NamedTuple):
@@ -50,9 +51,6 @@ def run(folder, client=None, progress=False):
     study = nrjax.Study("walks", {"walk": LongWalk()})
     options = {"trials": TRIALS, "chunk": CHUNK, "progress": progress, "client": client}
     return study.run(folder, **options)["walk"]["place"].values.tobytes()
-
-
-undrawn = test_conformance.undrawn
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +77,6 @@ def client(workers):
     with distributed.Client(workers) as client:
         client.wait_for_workers(2, timeout=120)
         yield client
-
-
-Then = test_conformance.Then
 
 
 def a_worker(client):
@@ -153,7 +148,7 @@ def _failing(*_):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", test_conformance.PAPERS_LONG)
+@pytest.mark.parametrize("name", small.PAPERS_LONG)
 def test_results_are_bit_for_bit_identical_on_workers(client, name, tmp_path):
     """On fewer devices, with code from a file that no worker can import."""
     small.data(tmp_path)
@@ -166,7 +161,7 @@ def test_results_are_bit_for_bit_identical_on_workers(client, name, tmp_path):
         study.run(tmp_path / name, trials=20, chunk=8, progress=False, client=chosen).store
         for name, chosen in (("workers", client), ("here", None))
     )
-    test_conformance.assert_same_bits(*stores)
+    assert_same_bits(*stores)
 
 
 @pytest.mark.long

@@ -18,10 +18,7 @@ from nrjax.study import files
 from nrjax.study.files import StoreBusyError
 from nrjax.study.schema import Pass, StoredCase, Variable
 from nrjax.study.store import Store
-from tests.study import test_store
-from tests.study.test_store import NAME, a_case, write_all
-
-store = test_store.store
+from tests.study.stored import NAME, a_case, write_all
 
 
 def test_a_second_writer_is_refused(store, tmp_path):

@@ -4,28 +4,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
-from nrjax.simulation import counting
 from nrjax.simulation.bins import LogBins
-from nrjax.simulation.counting import HistogramSpec
 from nrjax.statistics.sample import Sample
 from nrjax.study.histograms import BinnedDistribution
-from tests.study.test_conformance import (
-    FRACTIONS,
-)
+from tests.study.binned import FRACTIONS, binned
 
 KEEP = ("trials", "summary")
 RESOLUTION = 0.3
 SIGNED = LogBins(-8, 6, 5, signed=True)
-
-
-def binned(values, bins, kind=BinnedDistribution):
-    """The distribution of values that NumPy has counted."""
-    spec = HistogramSpec("x", None)
-    _, moments = counting.count(values, None, np.full(len(values), True), spec)
-    if bins is None:
-        return kind(None, None, moments)
-    counts = np.bincount(np.searchsorted(bins.upper, values), minlength=bins.size)
-    return kind(bins, counts.astype(np.int64), moments)
 
 
 @pytest.fixture(scope="module")

@@ -16,14 +16,8 @@ from nrjax.study.histograms import EPSILON_BINS
 from nrjax.study.store import Store
 from tests.problems import Distance
 from tests.study import cheap, small
-from tests.study.test_conformance import (
-    FRACTIONS,
-    Killed,
-    Then,
-    assert_alike,
-    assert_quantities_alike,
-)
-from tests.study.test_histograms import binned
+from tests.study.binned import FRACTIONS, assert_alike, assert_quantities_alike, binned
+from tests.study.interrupted import Killed, Then
 
 KEEP = ("trials", "summary")
 RESOLUTION = 0.3

@@ -13,7 +13,7 @@ from nrjax.simulation.program import Program
 from nrjax.study import dask, local
 from nrjax.study.schema import Pass, Variable
 from tests.study import cheap
-from tests.study.test_conformance import Killed, Then, assert_same_bits
+from tests.study.interrupted import Killed, Then, assert_same_bits
 
 
 class Timed:

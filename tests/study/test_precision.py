@@ -15,7 +15,7 @@ from nrjax.study.histograms import BinnedDistribution
 from nrjax.study.precision import INTERIM_COUNTS
 from nrjax.study.results import Results
 from tests.study import cheap
-from tests.study.test_conformance import Killed, Then
+from tests.study.interrupted import Killed, Then
 
 MOST = 64_000
 PAID = {  # epsilon of each trial; infinite: did not stop

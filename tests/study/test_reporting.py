@@ -15,7 +15,7 @@ from nrjax.study import figures, frame, report
 from nrjax.study.report import Report, standard
 from nrjax.study.results import _public_tests
 from tests.study import cheap
-from tests.study.test_compare import outcomes
+from tests.study.cheap import outcomes
 
 CASES = {
     "near": nrjax.Case(trial=cheap.interaction(shift=1.0), labels={"kind": "close"}),

@@ -16,14 +16,11 @@ import pytest
 pytest.importorskip("xarray")
 
 from nrjax import cli
-from nrjax.cli import loading
 from nrjax.study.files import StoreBusyError, manifest_bytes
 from nrjax.study.store import Store
-from tests.study.test_conformance import Killed, Then, assert_same_bits
+from tests.study.interrupted import FILE, Killed, Then, assert_same_bits, resume, run
 
-CHUNK = 4
 KILLS = 100
-FILE = str(Path(__file__).with_name("walks.py"))
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
 
@@ -32,18 +29,6 @@ def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "scales.csv"
     np.savetxt(path, [1.0, 2.0, 0.5])
     return path
-
-
-def run(out, data, trials=10, progress=False, chunk=CHUNK, **settings):
-    source = loading.find(FILE)
-    study = source.study(source.settings(data=data, **settings))
-    return study.run(out, trials=trials, chunk=chunk, progress=progress).store
-
-
-def resume(folder, trials=None, progress=False):
-    store = Store.open(folder)
-    study = loading.of_store(store).stored(store)
-    return study.run(folder, trials=trials, progress=progress).store
 
 
 @pytest.fixture(scope="module")
