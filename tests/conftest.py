@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-pytest.register_assert_rewrite("tests.conformance")
+pytest.register_assert_rewrite("tests.conformance", "tests.study")
 
 # XLA's older emitters, where a jaxlib still has them, compile in two thirds of the time, which is
 # most of the suite's time. A program in one part compiles faster than in parts for many threads.
@@ -40,28 +40,23 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 
-FULLY = (
-    *("simulation/", "guarantees/", "erm/test_bounds", "erm/test_ridge_bounds", "test_utilities"),
-    *("composition/test_certificates", "composition/test_conformance", "composition/test_filters"),
-    *("composition/test_numbers", "stopping/test_resolution", "processes/test_discrete_laplace"),
-    *("processes/test_laplace", "processes/test_paths", "test_normals"),
-    *("auditing/", "counts/test_first_passage", "test_dask"),
-)
-"""Files and folders of tests of last bits and, in the last row, of runs that take long.
-
-In float64 they are all `numerical` tests.
-"""
 LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
 def light(module):
-    """Return whether the tests of a module run without most optimisations."""
-    numerical = jax.config.jax_enable_x64 and any(module.iter_markers("numerical"))
-    return not numerical and not any(name in module.nodeid for name in FULLY)
+    """Return whether the tests of a module run without most optimisations.
+
+    Modules marked `bits` run fully, and in float64 those marked `numerical`.
+    """
+    fully = ("bits", "numerical") if jax.config.jax_enable_x64 else ("bits",)
+    return not any(next(module.iter_markers(name), None) for name in fully)
 
 
 def pytest_collection_modifyitems(items):
     """Sort files by kind, so that traced and compiled functions are reused."""
+    for item in items:
+        if any(mark.name == "bits" for mark in item.own_markers):
+            raise pytest.UsageError(f"{item.nodeid}: mark its module, as `pytestmark`, with bits")
     items.sort(key=lambda item: light(item.getparent(pytest.Module)))
 
 
@@ -73,7 +68,7 @@ def pytest_sessionfinish():
 
 @pytest.fixture(autouse=True, scope="module")
 def optimised(request):
-    """Compile the programs of tests of last bits as users do, and others with less effort.
+    """Compile the programs of modules marked `bits` as users do, and others with less effort.
 
     JAX's own tests do the same. Other processes inherit the mode, so that their bits agree.
     """

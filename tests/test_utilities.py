@@ -12,6 +12,8 @@ import nrjax
 from nrjax._base.outcome import Status
 from tests.problems import Ceiled, Distance, interaction, scalar
 
+pytestmark = pytest.mark.bits
+
 KEY = jax.random.key(0)
 
 

@@ -26,7 +26,7 @@ from tests.auditing.cases import (
 from tests.auditing.faults import FAULTS, ONES, ZEROS, Quiet
 from tests.marks import long_except
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 SHORT, LONG = 20, 1000
 QUICK = {"rounds", "key", "half of delta", "early refund"}
 

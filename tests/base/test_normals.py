@@ -11,7 +11,7 @@ from nrjax._base.normals import _polar, normals
 from nrjax._base.threefry import placed_key, unrolled_key
 from tests.processes.laws import FAULTY, SOUND, bonferroni, uniform_p, z_p
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 TRIALS = 4_000_000
 KEY = unrolled_key(jax.random.key(4))
 

@@ -10,7 +10,7 @@ from nrjax.composition import certificates
 from tests.composition import exact
 from tests.composition.discrete import backwards, payoff, probability
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 DTYPE = np.dtype(jnp.result_type(float))
 EPS, TINY = float(np.finfo(DTYPE).eps), float(np.finfo(DTYPE).tiny)

@@ -27,7 +27,7 @@ from tests.composition.cases import (
 )
 from tests.marks import long_except
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 BAD = (-1.0, math.nan, math.inf, -math.inf)
 LEVELS = ((10.0, 1e-6), (2.0, 1e-3), (5.0, 1e-5))

@@ -15,7 +15,7 @@ from nrjax.composition import _costs
 from nrjax.composition.conversions import epsilon_of_rdp, rdp_for
 from tests.composition import cases, exact
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 N, ORDER = 120, 3.75
 EPS, TINY = (float(getattr(jnp.finfo(jnp.result_type(float)), name)) for name in ("eps", "tiny"))

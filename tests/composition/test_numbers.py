@@ -14,7 +14,7 @@ from nrjax.composition import conversions
 from tests.composition import exact
 from tests.composition.cases import FILTERS, granted
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 
 NUMBERS = (0.1, 0.3, 0.7, 1e-5, 0.123456789)

@@ -14,7 +14,7 @@ from nrjax.counts.passages import skip_quantile
 from tests.counts.oracle import LEVELS, check_result, passages, step_p, stopping_law
 from tests.processes.laws import FAULTY, SOUND
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 CASES = {  # count, alpha, smallest and largest squared parameter
     "at once": (3000.0, 0.1, 1e-4, 0.05),

@@ -8,7 +8,7 @@ import pytest
 from nrjax import Brownian, Laplace
 from nrjax.counts import MeanAbsoluteError, Neighbour, RelativeError, ShareOutside
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 
 def printed(noisy, e, alpha):

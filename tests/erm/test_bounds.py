@@ -18,7 +18,7 @@ from nrjax.simulation import montecarlo
 from tests.erm.risks import WithoutBounds, cast, laplace_trial, logistic_risk
 from tests.marks import long_except
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 
 def one_direction():

@@ -12,6 +12,8 @@ from nrjax.erm import LogisticProblem, RidgeProblem, statistics
 from tests.erm import risks
 from tests.erm.risks import cast, judged_lanes
 
+pytestmark = pytest.mark.bits
+
 ROWS, COUNT = 400, 600
 
 

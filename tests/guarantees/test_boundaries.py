@@ -19,7 +19,7 @@ from nrjax.guarantees import (
 from tests.guarantees import oracle
 from tests.guarantees.oracle import KINDS
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 DELTA = 1e-6
 each_family = pytest.mark.parametrize("name", KINDS)

@@ -12,7 +12,7 @@ from nrjax.guarantees import GridBoundary, HockeyStickBoundary, LinearBoundary, 
 from tests.conformance import guarantees
 from tests.conformance.guarantees import GuaranteeCase
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 
 DEAR = (

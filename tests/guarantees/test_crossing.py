@@ -17,7 +17,7 @@ from nrjax.guarantees._crossing import crossing
 from nrjax.processes import Brownian
 from tests.guarantees.oracle import KINDS
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 RARE, COMMON = 1e-6, 0.05
 TRIALS, STEPS, LOOKS = 8192, 256, 128

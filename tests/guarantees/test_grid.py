@@ -14,7 +14,7 @@ from nrjax.guarantees._crossing import crossing, tuned
 from tests.guarantees import oracle
 from tests.problems import Distance, interaction
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 DELTA = 1e-6
 

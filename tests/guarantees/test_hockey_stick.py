@@ -13,7 +13,7 @@ from nrjax.guarantees._stopping import priced
 from tests.guarantees import oracle
 from tests.problems import interaction
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 DELTA = 1e-6
 

@@ -10,7 +10,7 @@ from nrjax.guarantees import RenyiBoundary, RenyiMixture, log_uniform, mixtures
 from tests.guarantees import oracle
 from tests.marks import long_except
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 DELTA = 1e-6
 

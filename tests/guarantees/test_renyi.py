@@ -6,7 +6,7 @@ import pytest
 from nrjax.guarantees import LinearBoundary, RenyiBoundary
 from tests.guarantees.oracle import best_gain, exceeds, hockey_stick
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 # Statement 13, at delta = 1e-6: epsilon, D2/sqrt(t), order, variance relative to the line.
 PUBLISHED = [

@@ -8,7 +8,7 @@ import pytest
 from nrjax.guarantees import PureGuarantee, boundaries
 from tests.guarantees import oracle
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 N = 40_000
 KINDS = oracle.KINDS | {"pure": PureGuarantee}

@@ -34,7 +34,7 @@ from tests.processes.words import (
     word_of,
 )
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 WORDS = 2**18
 PAIRS = ((5.0, 3.0), (5.0, 4.9), (2.0, 0.6), (0.7, 0.2), (40.0, 1.0), (3.0, 3.0))

@@ -18,7 +18,7 @@ from nrjax.processes._kernel import (
 from nrjax.processes.laplace_jumps import buffer_size
 from tests.processes.laws import FAULTY, SOUND, bonferroni, mean_p
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 JUMPS = LaplaceJumps((2,), 0.5, 6.0)
 

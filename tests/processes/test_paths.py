@@ -23,7 +23,7 @@ from nrjax.processes.paths import BLOCK
 from tests.problems import scalar
 from tests.processes.laws import FAULTY, SOUND, fresh, gaussian, laplace, path_p
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 STEPS = 1 + BLOCK + 24  # the first, a whole block, a part of one
 TIMES = np.geomspace(40.0, 2.0, STEPS)

@@ -15,6 +15,8 @@ from nrjax.types import overrides
 from tests.problems import Ceiled, Distance, interaction, logistic_parts, small_logistic
 from tests.simulation.small import KEY, ONE, simulate
 
+pytestmark = pytest.mark.bits
+
 USUAL = 2048 if jax.default_backend() == "cpu" else 4096
 """The default tile of a number."""
 

@@ -18,7 +18,7 @@ from tests.conformance.rules import RULES
 from tests.marks import long_except
 from tests.problems import Ceiled, Distance, logistic_parts, scalar
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 KEY = jax.random.key(5)
 TRIALS = 300

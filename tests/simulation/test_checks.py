@@ -13,6 +13,8 @@ from nrjax.simulation.counting import HistogramSpec, Tally
 from tests.draws import LEVELS, Draws
 from tests.problems import interaction, scalar
 
+pytestmark = pytest.mark.bits
+
 KEY = jax.random.key(3)
 SESSIONS = montecarlo.sessions(Draws(0.7), 8)
 ONE = nrjax.Batching(tile=16, devices=jax.devices()[:1])

@@ -14,6 +14,8 @@ from nrjax.simulation.counting import HistogramSpec, Tally, merge
 from nrjax.simulation.moments import MOMENTS, exact_sum, mean_and_variance, merge_moments
 from tests.draws import GOAL, SPECS, Draws, expected
 
+pytestmark = pytest.mark.bits
+
 KEY = jax.random.key(5)
 TRIALS = 779
 ONE = montecarlo.Batching(tile=64, devices=tuple(jax.devices()[:1]))

@@ -18,6 +18,8 @@ from nrjax.simulation.program import Program, _in_pinned_memory, _on_devices, _s
 from tests.draws import Draws
 from tests.problems import interaction, logistic_parts
 
+pytestmark = pytest.mark.bits
+
 KEY = jax.random.key(11)
 DEVICES = tuple(jax.devices())
 TRIALS = 40

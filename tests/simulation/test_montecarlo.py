@@ -19,6 +19,8 @@ from tests.marks import long_except
 from tests.problems import Ceiled, Distance, interaction, logistic_parts, scalar, small_data
 from tests.simulation.small import KEY, ONE, SMALL, simulate
 
+pytestmark = pytest.mark.bits
+
 
 def ridge_parts():
     """Return ridge regression with Laplace noise and a solve for each hypothesis."""

@@ -22,6 +22,8 @@ from tests import problems
 from tests.marks import long_except
 from tests.problems import Distance, small_data
 
+pytestmark = pytest.mark.bits
+
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 BATCHING = nrjax.Batching(tile=4, lanes=8, devices=jax.devices()[:1])
 X, Y = small_data(rows=60, dimension=3)

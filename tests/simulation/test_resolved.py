@@ -17,6 +17,8 @@ from nrjax.simulation.resolved import Resolved
 from tests.problems import logistic_parts, small_data
 from tests.simulation.small import KEY, ONE
 
+pytestmark = pytest.mark.bits
+
 RESOLUTION = 2e-4
 TRIALS = 70
 SMALL = nrjax.Batching(tile=4, lanes=16, devices=ONE)

@@ -12,6 +12,8 @@ import nrjax
 from nrjax.simulation import montecarlo
 from nrjax.simulation.program import _on_devices
 
+pytestmark = pytest.mark.bits
+
 KEY = jax.random.key(5)
 TRIALS = 150
 DEVICES = tuple(jax.devices())

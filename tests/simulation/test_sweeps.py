@@ -10,6 +10,8 @@ from nrjax.simulation.families import Family
 from nrjax.simulation.program import _on_devices
 from tests.problems import logistic_parts, small_logistic
 
+pytestmark = pytest.mark.bits
+
 KEY = jax.random.key(5)
 TRIALS = 150
 BATCHING = nrjax.Batching(tile=16, lanes=32, devices=jax.devices()[:1])

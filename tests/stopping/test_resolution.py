@@ -14,7 +14,7 @@ from nrjax.stopping import first_yes, thresholds
 from tests.problems import scalar
 from tests.stopping.oracle import stopping_law
 
-pytestmark = pytest.mark.numerical
+pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 
 KEY = jax.random.key(5)
 TRIALS = 200_000

@@ -27,7 +27,7 @@ from tests.study.interrupted import Then, assert_same_bits
 ROOT = Path(__file__).parents[2]
 TRIALS, CHUNK = 24, 2
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
-pytestmark = pytest.mark.usefixtures("quiet_sockets", "undrawn")
+pytestmark = [pytest.mark.usefixtures("quiet_sockets", "undrawn"), pytest.mark.bits]
 
 
 class Walked(NamedTuple):
