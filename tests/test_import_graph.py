@@ -1,7 +1,4 @@
-"""The package's imports point downwards and have no circle.
-
-Every import counts: at the top of a file, inside a function, and under `TYPE_CHECKING`.
-"""
+"""The package's imports point downwards and have no circle. Its tree and its tests stay tidy."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -9,80 +6,44 @@ from pathlib import Path
 
 import pytest
 
-import nrjax
+from tests.imports import FACADE, ROOT, graph, imports, modules, folder_of, storeys
 
-ROOT = Path(nrjax.__file__).parent
-FACADE = {"nrjax", "nrjax._public", "nrjax.questions"}
-"""Modules that hold the public names, which users import and the package itself does not."""
-
-
-def modules():
-    """Map the dotted name of each module to its file."""
-    names = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        parts = ["nrjax", *path.relative_to(ROOT).with_suffix("").parts]
-        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return names
-
-
-def imports(path, names):
-    """Return the modules of the package that a file imports, wherever it does so."""
-    targets = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            targets |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path.name} imports relatively"
-            for alias in node.names:
-                submodule = f"{node.module}.{alias.name}"
-                targets.add(submodule if submodule in names else node.module)
-    return targets & set(names)
-
+TESTS = Path(__file__).parent
 
 ORDER = (
-    ("cli", "__main__"),
-    ("papers",),
-    ("auditing",),
-    ("choice",),
-    ("study",),
-    ("statistics",),
-    ("simulation",),
-    ("counts", "erm", "datasets", "private_selection"),
-    ("engine",),
-    ("composition",),
-    ("stopping",),
+    ("__main__",),
+    ("cli",),
+    ("choice", "papers"),
+    ("auditing", "study"),
+    ("simulation", "counts", "erm"),
+    ("engine", "private_selection"),
+    ("composition", "stopping"),
     ("guarantees", "processes", "schedules", "utilities"),
-    ("types",),
+    ("types", "statistics", "datasets"),
     ("_base",),
 )
-"""Packages and modules from the top down: each imports from its own line and from lower ones."""
+"""The storeys: folders and top-level modules, from the top down.
+
+A folder imports from the storeys below its own only, not from its neighbours, and stands one storey
+above the highest folder that it imports. If an import that you add or remove moves a folder on
+purpose, move it here, and draw the picture again: `python -m docs.figures.storeys`.
+"""
 
 
 def level(module):
-    """Return how far down a module stands, counted from the top."""
-    package = module.split(".")[1]
-    return next(index for index, line in enumerate(ORDER) if package in line)
-
-
-def graph():
-    """Map each module to the modules that it imports, without the public names."""
-    names = modules()
-    return {
-        name: imports(path, names) - {name, *FACADE}
-        for name, path in names.items()
-        if name not in FACADE
-    }
+    """Return the storey of a module, counted from the top."""
+    return next(number for number, storey in enumerate(ORDER) if folder_of(module) in storey)
 
 
 def check_downwards(edges):
-    """Assert that no module imports from a line above its own."""
-    upwards = {
+    """Assert that each module imports from its own folder or from storeys below it."""
+    wrong = {
         f"{module} -> {target}"
         for module, targets in edges.items()
         for target in targets
-        if level(target) < level(module)
+        if level(target) <= level(module) and folder_of(target) != folder_of(module)
     }
-    assert not upwards
+    assert not wrong
 
 
 def check_no_circle(edges):
@@ -97,18 +58,56 @@ def test_imports_point_downwards():
     check_downwards(graph())
 
 
+def test_every_folder_stands_as_low_as_its_imports_allow():
+    assert storeys(graph()) == list(map(set, ORDER))
+
+
 def test_imports_have_no_circle():
     check_no_circle(graph())
 
 
-def test_an_upward_import_and_a_circle_are_found():
+def test_imports_that_go_up_or_aside_or_round_are_found():
     edges = graph()
     edges["nrjax._base.keys"] = edges["nrjax._base.keys"] | {"nrjax.types"}
     with pytest.raises(AssertionError, match=r"nrjax\._base\.keys -> nrjax\.types"):
         check_downwards(edges)
+    edges = graph()
+    edges["nrjax.auditing.audit"] = edges["nrjax.auditing.audit"] | {"nrjax.study.study"}
+    with pytest.raises(AssertionError, match=r"nrjax\.auditing\.audit -> nrjax\.study\.study"):
+        check_downwards(edges)
+    edges = graph()
+    edges["nrjax._base.keys"] = edges["nrjax._base.keys"] | {"nrjax.types"}
     edges["nrjax.types"] = edges["nrjax.types"] | {"nrjax._base.keys"}
     with pytest.raises(AssertionError, match=r"nrjax\._base\.keys"):
         check_no_circle(edges)
+
+
+def test_the_public_names_are_imported_by_the_command_and_the_papers_only():
+    """Other modules import from where a name is defined."""
+    names = modules()
+    importers = {
+        folder_of(name)
+        for name, path in names.items()
+        if name not in FACADE and imports(path, names) & FACADE
+    }
+    assert importers <= {"cli", "papers", "__main__"}
+
+
+def test_the_top_of_the_package_is_small():
+    entries = {path.relative_to(ROOT).parts[0] for path in ROOT.rglob("*.py")}
+    assert len(entries) <= 24
+
+
+def test_no_test_file_is_imported_by_another_module():
+    """Tests share code in modules of their own, such as tests/problems.py."""
+    found = set()
+    for path in TESTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests"):
+                names = [*node.module.split("."), *(alias.name for alias in node.names)]
+                if any(name.startswith("test_") for name in names):
+                    found.add(f"{path.relative_to(TESTS)}: {ast.unparse(node)}")
+    assert not found
 
 
 def test_study_needs_neither_the_papers_nor_the_command():
