@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import itertools
 import os
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import jax
 import matplotlib as mpl
 import pytest
 
+from docs.figures import storeys
 from tests.examples import FLAT, NAMES
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -104,6 +106,18 @@ def test_the_code_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypat
 
 def test_a_wrong_page_is_found():
     assert "Expected:" in run_code("```python\n>>> 1 + 1\n3\n```\n", "wrong")
+
+
+def test_the_picture_of_the_storeys_is_up_to_date():
+    """Run `python -m docs.figures.storeys` if it is not. Numbers of lines may be off by a fifth."""
+    drawn = storeys.read(re.search("<dc:description>(.*?)<", storeys.PICTURE.read_text())[1])
+    current = storeys.contents()
+    names = [[name for name, _ in row] for row in current]
+    assert [[name for name, _ in row] for row in drawn] == names
+    before = {name: size for row in drawn for name, size in row}
+    for name, size in itertools.chain(*current):
+        assert abs(size - before[name]) <= max(50, size / 5), name
+    assert set(storeys.WORDS) == set(before)
 
 
 def test_links_between_pages_lead_to_files():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.imports import FACADE, ROOT, graph, imports, modules, folder_of, storeys
+from tests.imports import FACADE, ROOT, folder_of, graph, imports, modules, storeys
 
 TESTS = Path(__file__).parent
 

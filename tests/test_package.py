@@ -69,8 +69,37 @@ def test_versions_agree():
     assert "version" in project["project"]["dynamic"]
 
 
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(path for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts),
+]
+NAMED = re.compile(r"`([\w./-]+(?:\.(?:py|md|rst|sh|toml|png|svg)|/))`")
+"""A file or a folder in a document, such as `study/store.py` or `tests/counts/`."""
+OF_USERS = {"my_study.py", "report.md", "figures/", "results/", "papers/X/"}
+"""Files of a run or of a user, and patterns."""
+
+
+def missing(text, *folders):
+    """Return the files in a text that are in none of some folders, nor bare names of files."""
+    named = set(NAMED.findall(text)) - OF_USERS
+    known = {path.name for folder in ("nrjax", "tests") for path in (ROOT / folder).rglob("*.py")}
+    folders = (ROOT, ROOT / "nrjax", ROOT / "tests", *folders)
+    return {
+        name for name in named - known if not any((folder / name).exists() for folder in folders)
+    }
+
+
 def test_files_that_the_documents_name_exist():
-    for document in ("README.md", "docs/proofs/errata.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        text = (ROOT / document).read_text()
-        for name in re.findall(r"`((?:docs|benchmarks|notebooks|tests)/[\w./-]+)`", text):
-            assert (ROOT / name).exists(), f"{document} names {name}"
+    absent = {path.name: missing(path.read_text(), path.parent) for path in DOCUMENTS}
+    assert not {name: names for name, names in absent.items() if names}
+    assert missing("`study/stores.py` and `study/store.py`") == {"study/stores.py"}
+
+
+def test_tests_that_the_scripts_name_exist():
+    script = (ROOT / ".ci/versions").read_text()
+    names = re.findall(r"\btests/[\w/{},]+(?:\.py)?", script)
+    command = f"shopt -s failglob; printf '%s\\n' {' '.join(names)}"
+    expanded = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    found = expanded.stdout.split()
+    assert len(found) > 20
+    assert [name for name in found if not (ROOT / name).exists()] == []
