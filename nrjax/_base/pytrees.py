@@ -14,6 +14,7 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.format import representation
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ def _hash(self: Any) -> int:
 def record(cls: type[T]) -> type[T]:
     """Make a class of named tuples compare and hash by content, and print briefly.
 
-    The methods of tuples raise an error if a field is an array.
+    The methods of tuples raise an error if a field is an array. `help` describes the fields.
     """
     methods: dict[str, Any] = {"__eq__": _equal, "__ne__": object.__ne__, "__hash__": _hash}
     if cls.__repr__.__module__ == "collections":
@@ -70,7 +71,7 @@ def record(cls: type[T]) -> type[T]:
         setattr(cls, name, method)
     shown = cls.__new__.__annotations__  # `help` would show ForwardRef('Array')
     shown.update({name: getattr(kind, "__forward_arg__", kind) for name, kind in shown.items()})
-    return cls
+    return explain_fields(cls)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax._base.fields import explain_fields
 from nrjax.statistics.intervals import binomial_interval
 
 MOST_EDGES, _BINS, _THRESHOLDS = 32, 16, 64
@@ -23,12 +24,14 @@ _LARGEST = 300.0
 """The epsilon to which larger ones are cut, which no number of transcripts can refute."""
 
 
+@explain_fields
 class Event(NamedTuple):
     """A set of transcripts, and how often it happens on two data sets.
 
     Attributes:
         epsilon: largest stated epsilon of the transcripts of the event.
-        low, high: bounds of `P(event) - exp(epsilon) P'(event)`, where P may be either law.
+        low: lower bound of `P(event) - exp(epsilon) P'(event)`, where P may be either law.
+        high: upper bound of it.
         needed: number of transcripts with which the event would show a violation; None if the
             half on which it was chosen does not suggest one.
         smallest: probability below which events remain unseen.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+from nrjax._base.fields import explain_fields
 from nrjax.auditing.events import Event
 
 
+@explain_fields
 class Worst(NamedTuple):
     """The trial with the largest loss above epsilon.
 

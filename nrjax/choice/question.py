@@ -42,7 +42,9 @@ class Question:
         whole: number that an error of 100 % stands for, in the question's unit.
         fixed_time: function `fixed_time(noise, error, confidence)` that returns the largest time at
             which one release meets the error with this probability; None without a closed form.
-        bound_time: the same of a time of certain success, by a bound that holds for all data.
+        bound_time: function `bound_time(noise, error, confidence)` that returns a time at which one
+            release meets the error with at least this probability, whatever the data, or None if
+            there is no such bound. The time may be smaller than necessary.
     """
 
     name: str

@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.sensitivities import describe_relation
 from nrjax.choice.candidates import FIXED, PRIVATE
 from nrjax.choice.racing import Verdict
 from nrjax.study.release_error import Coverage
 
 
+@explain_fields
 class Row(NamedTuple):
     """One candidate in the table of a `Choice`.
 

@@ -21,16 +21,22 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.numerics import two_sum
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.tracing import INLINE
 from nrjax._base.validation import check, check_integer, concrete_or_none
 
 
+@explain_fields
 class Spending(NamedTuple):
     """A sum of costs, `total + residual`, infinite after a cost that is not usable.
 
     A cost is usable if it is finite and not negative.
+
+    Attributes:
+        total: the sum, rounded.
+        residual: rounding error of `total`, so that `total + residual` is the sum.
     """
 
     total: Array

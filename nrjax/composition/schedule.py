@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import static
 from nrjax._base.sensitivities import check_norm, shared_relation, split_relation
@@ -23,8 +24,14 @@ from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
 _KINDS = *REDUCTIONS, ExPost
 
 
+@explain_fields
 class FilteredState(NamedTuple):
-    """The wrapped schedule's state, and the number of times so far (int32)."""
+    """The state of a `FilteredSchedule`.
+
+    Attributes:
+        schedule: state of the schedule that is wrapped.
+        times: number of times so far, int32.
+    """
 
     schedule: Any
     times: Array

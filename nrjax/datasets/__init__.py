@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from nrjax._base.cache import cache_folder
+from nrjax._base.fields import explain_fields
 from nrjax._base.validation import check, is_integer
 from nrjax.datasets import tables, uci
 from nrjax.datasets._dataset import (
@@ -51,6 +52,7 @@ _PAPER = {"logistic": "kdd99", "ridge": "twitter"}
 _DEFAULT_ROWS = 10_000  # default for a named data set, as in Whitehouse 2022
 
 
+@explain_fields
 class Available(NamedTuple):
     """A named data set, and whether it is on this machine.
 

@@ -27,6 +27,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import (
     check,
@@ -159,6 +160,7 @@ def first_level(
     return int(np.argmax(total <= gamma))
 
 
+@explain_fields
 class PrivateTest(NamedTuple):
     """A private test that rarely accepts a missed target, made by `private_test`.
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.validation import check
 from nrjax.guarantees.notions import notions_differ
 from nrjax.statistics.intervals import binomial_interval
@@ -15,6 +16,7 @@ from nrjax.study.case import STOPPED
 from nrjax.study.frame import Frame
 
 
+@explain_fields
 class Share(NamedTuple):
     """A fraction of the trials, with a confidence interval.
 
@@ -27,6 +29,7 @@ class Share(NamedTuple):
     interval: tuple[float, float]
 
 
+@explain_fields
 class Dominance(NamedTuple):
     """The largest differences between the empirical distribution functions of two cases.
 
@@ -61,6 +64,7 @@ _VERDICTS = {
 }
 
 
+@explain_fields
 class Comparison(NamedTuple):
     """The comparison of one quantity between two cases.
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
@@ -115,6 +116,7 @@ def variables_of(specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Varia
     return variables
 
 
+@explain_fields
 class Histogram(NamedTuple):
     """The histogram and the moments of one variable over all trials.
 

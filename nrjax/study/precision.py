@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
 from nrjax.statistics.intervals import rank_of
@@ -92,6 +93,7 @@ def most_trials(settings: Any) -> int:
     return _MOST[settings.keep] if settings.most_trials is None else settings.most_trials
 
 
+@explain_fields
 class Median(NamedTuple):
     """The median stopping epsilon of a case, with its standard error.
 

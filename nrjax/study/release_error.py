@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.outcome import Outcome
 from nrjax.engine.interaction import Interaction
 from nrjax.study.case import STOPPED, Quantity
@@ -48,6 +49,7 @@ RELEASE_ERROR = {
 """The quantities for `nrjax.Study(..., quantities=...)` whose report then states coverage."""
 
 
+@explain_fields
 class Coverage(NamedTuple):
     """How often an interval around a stopped release covers the private value.
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax._base.fields import explain_fields
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check
 from nrjax.guarantees.notions import NOTIONS, notions_differ
@@ -192,6 +193,7 @@ _EPSILON_STATISTICS: dict[str, Callable[[Distribution], Any]] = {
 """The functions that compute the keys of a case about its stopping epsilon."""
 
 
+@explain_fields
 class Report(NamedTuple):
     """A table with remarks, as Markdown by `str` and as HTML in a notebook.
 
