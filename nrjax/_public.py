@@ -53,7 +53,9 @@ from nrjax.schedules import Grid as Grid
 from nrjax.simulation.batching import Batching as Batching
 from nrjax.simulation.bins import LogBins as LogBins
 from nrjax.simulation.bins import WholeBins as WholeBins
-from nrjax.simulation.montecarlo import FirstLevelWarning as FirstLevelWarning
+from nrjax.simulation.failures import FailedTrialsWarning as FailedTrialsWarning
+from nrjax.simulation.failures import FirstLevelWarning as FirstLevelWarning
+from nrjax.simulation.failures import NoStopWarning as NoStopWarning
 from nrjax.simulation.montecarlo import simulate as simulate
 from nrjax.simulation.montecarlo import sweep as sweep
 from nrjax.stopping import AboveThreshold as AboveThreshold

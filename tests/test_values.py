@@ -181,7 +181,9 @@ SPECIAL = {
     nrjax.Pytree,
     nrjax.Distribution,
     nrjax.Results,
+    nrjax.FailedTrialsWarning,
     nrjax.FirstLevelWarning,
+    nrjax.NoStopWarning,
     datasets.Available,
 }
 """Classes without an instance in the table."""

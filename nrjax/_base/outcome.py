@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import inspect
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import jax.numpy as jnp
@@ -27,11 +28,12 @@ class Status(enum.IntEnum):
     """
 
     sentence: str
+    hint: str
 
-    def __new__(cls, value: int, sentence: str) -> Self:
-        """Return the member for a number, with its meaning in words."""
+    def __new__(cls, value: int, sentence: str, hint: str = "") -> Self:
+        """Return the member for a number, with its meaning and a hint in words."""
         self = int.__new__(cls, value)
-        self._value_, self.sentence = value, sentence
+        self._value_, self.sentence, self.hint = value, sentence, hint
         return self
 
     @classmethod
@@ -48,20 +50,58 @@ class Status(enum.IntEnum):
     def __format__(self, spec: str) -> str:
         return format(self.name, spec)
 
+    @property
+    def failed(self) -> bool:
+        """Whether the trial ended by a failure: it neither stopped nor used up its schedule."""
+        return self > Status.EXHAUSTED
+
     RUNNING = 0, "The trial has not ended. A finished `Outcome` never has this status."
     STOPPED = 1, "The stopping rule accepted the last release."
-    EXHAUSTED = 2, "The schedule, or `max_steps`, ended before the rule accepted a release."
-    NAN_UTILITY = 3, "The utility of the last release was NaN."
-    NO_TIME = 4, "The next time is infinite: no finite time costs as little as required."
-    OVERFLOW = 5, "The noise left its buffer or range, so its distribution is no longer exact."
-    INVALID_TIME = 6, "The next time rose or is out of range, or a private test has no valid noise."
-    INVALID_COST = 7, "A stated cost is negative, NaN, or below the cost of an earlier release."
-    INVALID_BOUNDS = 8, "The lower bound of a utility was above its upper bound."
+    EXHAUSTED = (
+        2,
+        "The schedule, or `max_steps`, ended before the rule accepted a release.",
+        "Allow larger epsilons, or lower the target. If the score is an error, negate it: "
+        "larger must be better.",
+    )
+    NAN_UTILITY = (
+        3,
+        "The utility of the last release was NaN.",
+        "Noisy releases leave the domain of a score, such as that of a logarithm: limit them, for "
+        "example by jnp.maximum.",
+    )
+    NO_TIME = (
+        4,
+        "The next time is infinite: no finite time costs as little as required.",
+        "Start the levels at a larger epsilon, or leave the filter more budget.",
+    )
+    OVERFLOW = (
+        5,
+        "The noise left its buffer or range, so its distribution is no longer exact.",
+        "Keep the times in the range that the docstring of the process states, or set "
+        "JAX_ENABLE_X64=1.",
+    )
+    INVALID_TIME = (
+        6,
+        "The next time rose or is out of range, or a private test has no valid noise.",
+        "Let the schedule return positive times that never rise, and check the epsilon of the "
+        "private test.",
+    )
+    INVALID_COST = (
+        7,
+        "A stated cost is negative, NaN, or below the cost of an earlier release.",
+        "Let the guarantee and the rule state costs of at least 0 that never fall.",
+    )
+    INVALID_BOUNDS = (
+        8,
+        "The lower bound of a utility was above its upper bound.",
+        "Let `bounds` of the utility return (lower, upper), and allow for rounding.",
+    )
 
 
 Status.__doc__ = "\n".join(
     [f"{inspect.cleandoc(str(Status.__doc__))}\n\nAttributes:"]
     + ["    sentence: meaning of the status in words."]
+    + ["    hint: advice for trials that end with the status, or ''."]
     + [f"    {status}: {int(status)}. {status.sentence}" for status in Status]
 )
 
@@ -75,6 +115,23 @@ def describe_status(status: Any) -> str:
         return str(Status(numbers.item()))
     counts = sorted(collections.Counter(numbers.ravel().tolist()).items())
     return ", ".join(f"{count} {Status(number)}" for number, count in counts)
+
+
+def describe_failures(counts: Mapping[Status, int]) -> str:
+    """Return how many of the trials failed and why, or "" if none failed.
+
+    `counts` are the numbers of all trials by status.
+    """
+    failed = {status: count for status, count in counts.items() if status.failed and count}
+    if not failed:
+        return ""
+    number, trials = sum(failed.values()), sum(counts.values())
+    reasons = []
+    for status, count in failed.items():
+        several = f"{count:,} " if len(failed) > 1 else ""
+        sentence = status.sentence[0].lower() + status.sentence[1:].rstrip(".")
+        reasons.append(f"{several}{status} ({sentence})")
+    return f"{number:,} of {trials:,} trials failed: {', '.join(reasons)}"
 
 
 def result_representation(self: Any) -> str:
@@ -125,6 +182,11 @@ class Outcome(NamedTuple):
     def stopped(self) -> Array:
         """Whether the stopping rule accepted the last release."""
         return self.status == Status.STOPPED
+
+    @property
+    def failed(self) -> Array:
+        """Whether the trial ended by a failure: it neither stopped nor used up its schedule."""
+        return self.status > Status.EXHAUSTED
 
     @property
     def stopping_epsilon(self) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.engine.path import Path
 from nrjax.simulation import blocks, lanes, resolved, tiles
 from nrjax.simulation.batching import Batching, check_batching, first_member, power_of_two
+from nrjax.simulation.failures import warn_about_trials
 from nrjax.simulation.families import Family, Trials, as_family
 from nrjax.simulation.program import Program, share
 from nrjax.simulation.resolved import Resolved
@@ -28,19 +28,7 @@ _MAX_ROWS = 2**30
 _PROGRESS_PARTS = 50
 """Least number of chunks if progress is shown."""
 
-_EARLY, _FEW = 0.05, 100
-"""Fraction of trials stopping at the first level, and number of trials, for a warning."""
-
-
 _CUSTOM = "Run a custom trial, such as a selection, by nrjax.Study or by jax.vmap(trial.run)(keys)."
-
-
-class FirstLevelWarning(UserWarning):
-    """A warning that many trials stopped at the first level, perhaps at too high a cost.
-
-    >>> import warnings
-    >>> warnings.simplefilter("ignore", nrjax.FirstLevelWarning)  # for short grids
-    """
 
 
 def _program(
@@ -197,6 +185,9 @@ def simulate(
         ValueError: an argument is out of range.
 
     Warns:
+        FailedTrialsWarning: trials failed; the warning counts them by status.
+        NoStopWarning: none of at least 10 trials stopped, and some did not fail. A threshold of
+            infinity, which no release can reach, gives no warning.
         FirstLevelWarning: more than 5 % of at least 100 trials stopped at the first of several
             levels, under a rule that is not a private test (which may need that level).
     """
@@ -204,17 +195,7 @@ def simulate(
     hint = _CUSTOM if callable(getattr(interaction, "run", None)) else MADE_BY
     check(ok, "interaction", interaction, "a nrjax.Interaction", hint)
     outcome = Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
-    several = min(interaction.schedule.max_steps, int(interaction.steps)) > 1
-    lower = several and interaction.rule.sensitivity is None
-    early = float(np.mean(np.asarray(outcome.stopped) & (outcome.step == 0)))
-    if lower and trials >= _FEW and early > _EARLY:
-        warnings.warn(
-            f"{early:.0%} of {trials:,} trials stopped at the first level, and might have stopped "
-            "for a smaller epsilon. Start the levels at a smaller epsilon, and tune a boundary to "
-            "a smaller one. If the score is an error, negate it: larger must be better.",
-            FirstLevelWarning,
-            stacklevel=2,
-        )
+    warn_about_trials(outcome, interaction)
     return outcome
 
 
@@ -281,7 +262,13 @@ def sweep(
     Raises:
         ValueError: there are no interactions, one differs from the first in structure, or an
             argument is out of range.
+
+    Warns:
+        FailedTrialsWarning, NoStopWarning, FirstLevelWarning: as for `nrjax.simulate`, at one or
+            more points, which the warning names by their positions.
     """
     family = Family.from_interactions(interactions)
     fields = run_all(key, family, trials, first_trial, batching, progress)
-    return Outcome(**jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), fields))
+    outcome = Outcome(**jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), fields))
+    warn_about_trials(outcome, family)
+    return outcome

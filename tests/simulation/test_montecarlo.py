@@ -279,7 +279,7 @@ def test_a_second_simulation_does_not_compile():
 @pytest.mark.long
 def test_many_stops_at_the_first_level_are_a_warning():
     """No warning for few trials, for a single level, or if no trial stops."""
-    early, message = montecarlo.FirstLevelWarning, "100% of 100 trials stopped at the first level"
+    early, message = nrjax.FirstLevelWarning, "100% of 100 trials stopped at the first level"
     with pytest.warns(early, match=message):
         simulate(interaction(threshold=-1e9), 100)
     with warnings.catch_warnings():
