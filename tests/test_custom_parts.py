@@ -230,12 +230,14 @@ def test_inverted_bounds_end_the_trial():
     planted = Planted(GUARANTEE)
     for rule, cost in ((RULE, 0.0), (nrjax.AboveThreshold(-0.5, 0.01, 0.5), np.inf)):
         trial = interaction(rule=rule, utility=inverted, guarantee=planted)
-        outcome = nrjax.simulate(KEY, trial, trials=4)
+        with pytest.warns(nrjax.FailedTrialsWarning, match="INVALID_BOUNDS"):
+            outcome = nrjax.simulate(KEY, trial, trials=4)
         assert np.all(outcome.status == Status.INVALID_BOUNDS)
         np.testing.assert_array_equal(outcome.test_epsilon, cost)
     sound = interaction(rule=RULE, utility=inverted, guarantee=planted)
     factor = sound.guarantee.factor  # negated behind the back of the constructor
     unsound = jax.tree.map(lambda leaf: -leaf if leaf is factor else leaf, sound)
-    outcome = nrjax.simulate(KEY, unsound, trials=4)
+    with pytest.warns(nrjax.FailedTrialsWarning, match="INVALID_COST"):
+        outcome = nrjax.simulate(KEY, unsound, trials=4)
     assert np.all(outcome.status == Status.INVALID_COST)
     assert np.all(outcome.epsilon == np.inf)

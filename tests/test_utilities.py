@@ -139,6 +139,7 @@ RULES = (
 )
 
 
+@pytest.mark.filterwarnings("ignore::nrjax.NoStopWarning")
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_bounds_from_a_release_change_nothing(rule):
     plain = outcomes_with(Distance(3.0), rule)
@@ -150,6 +151,7 @@ def test_bounds_from_a_release_change_nothing(rule):
         assert np.mean(low.step != plain.step) > 0.1
 
 
+@pytest.mark.filterwarnings("ignore::nrjax.FailedTrialsWarning")
 def test_a_nan_below_a_bound_is_found():
     rule = nrjax.PublicThreshold(-0.05)
     plain = outcomes_with(Distance(3.0, broken=2.9), rule)
@@ -167,6 +169,7 @@ class Limited(nrjax.Brownian):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::nrjax.FailedTrialsWarning", "ignore::nrjax.NoStopWarning")
 @pytest.mark.parametrize(
     ("start", "failed"), [(100.0, Status.OVERFLOW), (200.0, Status.INVALID_TIME)]
 )

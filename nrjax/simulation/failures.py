@@ -73,7 +73,7 @@ def warn_about_trials(outcome: Outcome, trials: Trials) -> None:
             for point, text in enumerate(texts)
             if text
         ]
-        more = [f"and {len(named) - _SHOWN} more points"] if len(named) > _SHOWN else []
+        more = [f"and {len(named) - _SHOWN} more"] if len(named) > _SHOWN else []
         if named:
             text = f"{'; '.join(named[:_SHOWN] + more)}. {advice}"
             warnings.warn(text, kind, stacklevel=3)

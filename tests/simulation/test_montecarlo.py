@@ -1,7 +1,6 @@
 """Results depend neither on the number of trials, nor on chunks, lanes, devices or neighbours."""
 
 import functools
-import warnings
 
 import chex
 import jax
@@ -141,7 +140,8 @@ def test_a_lane_is_not_refilled_before_its_trial_has_ended():
 
 
 def test_statuses_of_mixed_trials():
-    outcome = simulate(interaction(threshold=-0.05, utility=Distance(3.0, 12.0)), 500)
+    with pytest.warns(nrjax.FailedTrialsWarning):
+        outcome = simulate(interaction(threshold=-0.05, utility=Distance(3.0, 12.0)), 500)
     broken = outcome.status == Status.NAN_UTILITY
     assert 0.1 < broken.mean() < 0.9
     np.testing.assert_array_equal(np.isnan(outcome.utility), broken)
@@ -154,7 +154,8 @@ def test_trials_that_fail_at_the_start_are_all_reported():
     # A buffer of one jump, where about fourteen are needed: nearly every trial overflows.
     process = nrjax.LaplaceJumps((), 0.02, 40.0, size=1)
     trial = interaction(np.geomspace(40.0, 0.02, 30), process=process, guarantee=None)
-    outcome = simulate(trial, 500)
+    with pytest.warns(nrjax.FailedTrialsWarning, match="OVERFLOW"):
+        outcome = simulate(trial, 500)
     failed = outcome.status == Status.OVERFLOW
     assert failed.mean() > 0.98
     assert set(np.unique(outcome.status)) <= {Status.OVERFLOW, Status.STOPPED, Status.EXHAUSTED}
@@ -274,16 +275,3 @@ def test_a_second_simulation_does_not_compile():
     other = interaction(value=2)
     nrjax.simulate(jax.random.key(9), other, trials=320, batching=SMALL)
     assert _on_devices._cache_size() == before
-
-
-@pytest.mark.long
-def test_many_stops_at_the_first_level_are_a_warning():
-    """No warning for few trials, for a single level, or if no trial stops."""
-    early, message = nrjax.FirstLevelWarning, "100% of 100 trials stopped at the first level"
-    with pytest.warns(early, match=message):
-        simulate(interaction(threshold=-1e9), 100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", early)
-        simulate(interaction(threshold=-1e9), 99)
-        simulate(interaction(threshold=-1e9, max_steps=1), 100)
-        simulate(interaction(threshold=1.0), 100)
