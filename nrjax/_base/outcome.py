@@ -117,10 +117,12 @@ def describe_status(status: Any) -> str:
     return ", ".join(f"{count} {Status(number)}" for number, count in counts)
 
 
-def describe_failures(counts: Mapping[Status, int]) -> str:
+def describe_failures(counts: Mapping[Status, int], owner: str = "") -> str:
     """Return how many of the trials failed and why, or "" if none failed.
 
-    `counts` are the numbers of all trials by status.
+    Args:
+        counts: number of trials by status.
+        owner: words after "trials", such as " of laplace".
     """
     failed = {status: count for status, count in counts.items() if status.failed and count}
     if not failed:
@@ -131,7 +133,12 @@ def describe_failures(counts: Mapping[Status, int]) -> str:
         several = f"{count:,} " if len(failed) > 1 else ""
         sentence = status.sentence[0].lower() + status.sentence[1:].rstrip(".")
         reasons.append(f"{several}{status} ({sentence})")
-    return f"{number:,} of {trials:,} trials failed: {', '.join(reasons)}"
+    return f"{number:,} of {trials:,} trials{owner} failed: {', '.join(reasons)}"
+
+
+def failure_hints(counts: Mapping[Status, int]) -> str:
+    """Return the hint for each failure that occurs, after the name of its status."""
+    return " ".join(f"{one}: {one.hint}" for one, count in counts.items() if one.failed and count)
 
 
 def result_representation(self: Any) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from nrjax._base.format import format_value
-from nrjax._base.outcome import Outcome, Status, describe_failures
+from nrjax._base.outcome import Outcome, Status, describe_failures, failure_hints
 from nrjax._base.validation import concrete_or_none
 from nrjax.simulation.batching import first_member
 from nrjax.simulation.families import Trials, as_family
@@ -60,7 +60,10 @@ def warn_about_trials(outcome: Outcome, trials: Trials) -> None:
         trials: the interaction, or the family of interactions.
     """
     status, step = (np.atleast_2d(np.asarray(leaf)) for leaf in (outcome.status, outcome.step))
-    counts = [np.bincount(row, minlength=len(Status)).tolist() for row in status]
+    counts = [
+        dict(zip(Status, np.bincount(row, minlength=len(Status)).tolist(), strict=True))
+        for row in status
+    ]
     at_first = np.sum((status == Status.STOPPED) & (step == 0), axis=1).tolist()
     found = (
         (FailedTrialsWarning, _failed(counts)),
@@ -79,22 +82,21 @@ def warn_about_trials(outcome: Outcome, trials: Trials) -> None:
             warnings.warn(text, kind, stacklevel=3)
 
 
-def _failed(counts: Sequence[Sequence[int]]) -> tuple[list[str], str]:
+def _failed(counts: Sequence[Mapping[Status, int]]) -> tuple[list[str], str]:
     """Return a text per point on the trials that failed, "" without any, and advice."""
-    texts = [describe_failures(dict(zip(Status, row, strict=True))) for row in counts]
-    totals = np.sum(counts, axis=0)
-    hints = [f"{one}: {one.hint}" for one in Status if one.failed and totals[one]]
+    totals = {status: sum(count[status] for count in counts) for status in Status}
     ending = "Failed trials (outcome.failed) have an infinite stopping_epsilon."
-    return texts, " ".join([*hints, ending])
+    return [describe_failures(count) for count in counts], f"{failure_hints(totals)} {ending}"
 
 
 def _unstopped(
-    counts: Sequence[Sequence[int]], outcome: Outcome, trials: Trials
+    counts: Sequence[Mapping[Status, int]], outcome: Outcome, trials: Trials
 ) -> tuple[list[str], str]:
     """Return a text per point at which no trial stopped and some trials did not fail."""
     texts = []
-    for point, row in enumerate(counts):
-        missed = sum(row) >= _FEW_UNSTOPPED and row[Status.EXHAUSTED] and not row[Status.STOPPED]
+    for point, count in enumerate(counts):
+        missed = count[Status.EXHAUSTED] and not count[Status.STOPPED]
+        missed = missed and sum(count.values()) >= _FEW_UNSTOPPED
         texts.append(_missed_target(point, outcome, trials) if missed else "")
     return texts, Status.EXHAUSTED.hint
 

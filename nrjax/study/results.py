@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax._base.outcome import Outcome
+from nrjax._base.outcome import Outcome, describe_failures, failure_hints
 from nrjax._base.sensitivities import describe_relation
 from nrjax._base.validation import check
 from nrjax.guarantees.notions import PUBLIC_TEST
@@ -97,7 +97,11 @@ class _Reported(Frame):
 
     def table(self) -> reports.Report:
         """Return the table of the report, with its remarks."""
-        return self.reporting.report(self, self.summary())
+        return self._report(self.summary())
+
+    def _report(self, summary: dict[str, Any]) -> reports.Report:
+        table = self.reporting.report(self, summary)
+        return table._replace(remarks=(*table.remarks, *_failures(self)))
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
@@ -202,7 +206,7 @@ class Results(_Reported):
         return self._written or self._report(self.summary())
 
     def _report(self, summary: dict[str, Any]) -> reports.Report:
-        table = self.reporting.report(self, summary)
+        table = super()._report(summary)
         remarks = (
             *_public_tests(summary),
             *_relations(summary),
@@ -300,6 +304,17 @@ class Outcomes(_Reported):
 
     def _read(self, case: str, pass_: str, *, rows: bool = False) -> dict[str, np.ndarray]:
         return self._arrays[case] | ({"trial": np.arange(self.trials)} if rows else {})
+
+
+def _failures(frame: Frame) -> list[str]:
+    """Return a warning on the trials that failed for each case that has some."""
+    lines = []
+    for case in frame:
+        counts = frame.statuses(case) or {}  # none of custom trials
+        text = describe_failures(counts, f" of {case}")
+        if text:
+            lines.append(f"Warning: {text}. They count as infinite. {failure_hints(counts)}")
+    return lines
 
 
 def _public_tests(summary: Mapping[str, Any]) -> list[str]:
