@@ -18,6 +18,7 @@ COMMANDS = (
         "choose",
         "design",
         "audit",
+        "fingerprint",
         "resume",
         "plot",
         "summary",

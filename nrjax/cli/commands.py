@@ -1,4 +1,4 @@
-"""The commands of `nrjax`: run, choose, design, audit, resume, plot, summary and data."""
+"""The commands of `nrjax`: run, choose, design, audit, resume, and commands for folders."""
 
 import dataclasses
 import itertools
@@ -25,6 +25,7 @@ from nrjax.cli import loading, printing
 from nrjax.cli.auditing import Audit
 from nrjax.cli.choosing import Choose
 from nrjax.cli.designing import Design
+from nrjax.cli.fingerprinting import Fingerprint
 from nrjax.cli.options import Cluster, Output, checked, unchecked
 from nrjax.papers import OWN_TABLE, STUDIES
 from nrjax.study import devices
@@ -144,6 +145,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "resume": _Resume,
     "plot": _Plot,
     "summary": _Summary,
+    "fingerprint": Fingerprint,
     "data": _Data,
 }
 """The callable of each command, from which tyro derives the command's options."""

@@ -21,6 +21,7 @@ from nrjax._base.tracing import sharing_traces
 from nrjax._base.validation import check
 from nrjax._base.version import __version__
 from nrjax.study.checks import check_mapping, strict_json
+from nrjax.study.fingerprint import PROGRAM, Fingerprint, digest, leaf_of
 from nrjax.study.passes import PassSpec
 from nrjax.study.schema import StoredCase, to_json
 from nrjax.study.store import Store
@@ -42,8 +43,8 @@ _REMEDIES = {
 _FLAGS_WITHOUT_EFFECT = ("--xla_force_host_platform_device_count", "--xla_dump")
 """The prefixes of XLA flags that do not change results."""
 
-PROGRAM = 16
-"""The number of leading characters of a fingerprint that identify the program only."""
+_SHOWN = 8
+"""The largest number of passes, or of changes, that a message lists."""
 
 _FACTS = ("study", "source", "seed", "settings", "fingerprints")
 """The names of facts that a store records in addition to the environment."""
@@ -84,8 +85,22 @@ def _processor() -> dict[str, str]:
     }
 
 
-@sharing_traces()
 def fingerprints(passes: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[str, str]]:
+    """Return the fingerprint of each pass, by case and pass, as a store records it.
+
+    Raises:
+        ValueError: a trial calls back into Python.
+    """
+    return {
+        case: {name: each.value for name, each in found.items()}
+        for case, found in identify(passes).items()
+    }
+
+
+@sharing_traces()
+def identify(
+    passes: Mapping[str, Mapping[str, PassSpec]],
+) -> dict[str, dict[str, Fingerprint]]:
     """Return a fingerprint of the program and the data of each pass, by case and pass.
 
     The program is the text to which JAX lowers one trial, and the size of a tile. It includes
@@ -97,28 +112,42 @@ def fingerprints(passes: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict
     """
     # The keys are ids of leaves. A leaf is kept so that Python does not reuse its id.
     leaves: dict[int, tuple[Any, bytes]] = {}
-    programs: dict[Any, bytes] = {}
+    programs: dict[Any, tuple[str, list[np.ndarray]]] = {}
 
-    def digest(leaf: Any) -> bytes:
+    def digest_once(leaf: Any) -> bytes:
         if id(leaf) not in leaves:
-            array, aval = np.ascontiguousarray(leaf), jax.typeof(leaf)
-            kind = f"{aval.dtype}{aval.shape}{aval.weak_type}".encode()
-            leaves[id(leaf)] = leaf, hashlib.sha256(kind + array.tobytes()).digest()
+            leaves[id(leaf)] = leaf, digest(leaf)
         return leaves[id(leaf)][1]
 
-    def fingerprint(spec: PassSpec) -> str:
+    def fingerprint(spec: PassSpec) -> Fingerprint:
         function, trial = spec.meaning
-        arrays, structure = jax.tree.flatten(trial)
+        located, structure = jax.tree.flatten_with_path(trial)
+        arrays = [array for _, array in located]
         # 1, 1.0 and True are equal, but their representations differ.
         kind = (function, structure, repr(structure), tuple(map(jax.typeof, arrays)))
         if kind not in programs:
             programs[kind] = _lowered(function, trial)
+        text, constants = programs[kind]
         options = spec.make().options
         # A program with one lane may round differently from a program with several.
         batch = f"{options.tile} {options.lanes == 1}".encode()
-        program = hashlib.sha256(programs[kind] + batch).hexdigest()
-        data = hashlib.sha256(b"".join(map(digest, arrays))).hexdigest()
-        return program[:PROGRAM] + data[:PROGRAM]
+        parts = (text.encode(), *(array.tobytes() for array in constants), batch)
+        hashes = list(map(digest_once, arrays))
+        return Fingerprint(
+            program=hashlib.sha256(b"".join(parts)).hexdigest()[:PROGRAM],
+            data=hashlib.sha256(b"".join(hashes)).hexdigest()[:PROGRAM],
+            tile=options.tile,
+            lanes=options.lanes or options.tile,
+            leaves=tuple(
+                leaf_of(jax.tree_util.keystr(path) or "trial", array, hashed)
+                for (path, array), hashed in zip(located, hashes, strict=True)
+            ),
+            constants=tuple(
+                leaf_of(f"constant {number}", array, digest(array))
+                for number, array in enumerate(constants)
+            ),
+            text=text,
+        )
 
     return {
         case: {name: fingerprint(spec) for name, spec in specs.items()}
@@ -126,11 +155,12 @@ def fingerprints(passes: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict
     }
 
 
-def _lowered(function: Any, trial: Any) -> bytes:
+def _lowered(function: Any, trial: Any) -> tuple[str, list[np.ndarray]]:
     """Return the text to which JAX lowers one trial, with numbers in place of function names.
 
-    If the trial has rules for batching (`jax.custom_batching`), a batch is lowered instead, so that
-    the text includes the rules.
+    The second result has the arrays that functions close over, if the text leaves them out. If the
+    trial has rules for batching (`jax.custom_batching`), a batch is lowered instead, so that the
+    text includes the rules.
     """
     # A new function each time, since JAX may reuse a trace from before an edit of the code.
     traced = jax.jit(lambda *arguments: function(*arguments)).trace(trial, study_key(0))
@@ -150,12 +180,12 @@ def _lowered(function: Any, trial: Any) -> bytes:
     text = re.sub(r"@([\w.$-]+)", lambda match: "@" + numbers.get(match[1], match[1]), text)
     # With jax_use_simplified_jaxpr_constants the text lacks arrays that functions close over.
     constants = [
-        np.asarray(variable.val).tobytes()
+        np.asarray(variable.val)
         for equation in _equations(traced.jaxpr.jaxpr)
         for variable in equation.invars
         if isinstance(variable, core.Literal) and np.ndim(variable.val)
     ]
-    return text.encode() + b"".join(constants)
+    return text, constants
 
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[Any]:
@@ -168,10 +198,15 @@ def _equations(jaxpr: core.Jaxpr) -> Iterator[Any]:
                 yield from _equations(part)
 
 
-def changed(stored: Mapping[str, Any], current: Mapping[str, Any], owner: str = "") -> list[str]:
-    """Return a phrase for each current fact that differs from the stored fact of that name."""
+def changed(
+    stored: Mapping[str, Any], current: Mapping[str, Any], owner: str = "", kind: str = ""
+) -> list[str]:
+    """Return a phrase for each current fact that differs from the stored fact of that name.
+
+    `kind` comes before the name of the fact, such as "the setting ", and `owner` after it.
+    """
     return [
-        f"{name}{owner} is {value!r} here and was {stored.get(name)!r}"
+        f"{kind}{name}{owner} is {value!r} here and was {stored.get(name)!r}"
         for name, value in current.items()
         if value != stored.get(name)
     ]
@@ -198,30 +233,53 @@ def case_changes(
     cases: Sequence[StoredCase],
     prints: Mapping[str, Mapping[str, str]] | None,
 ) -> list[str]:
-    """Return phrases on how the first changed case of a study differs from its stored case.
+    """Return phrases on how the cases of a study differ from the stored cases.
 
     `prints` are fingerprints of the study's passes. If None, only the names, labels and arrays of
-    the cases are compared.
+    the cases are compared. Fingerprints are compared only if all of these agree.
     """
     current = {case["name"]: StoredCase.from_dict(case) for case in to_json({}, cases)["cases"]}
-    stored = store.settings.get("fingerprints", {})
     if list(store.cases) != list(current):
         now, before = format_value(list(current)), format_value(list(store.cases))
         return [f"the cases are {now} here and were {before}"]
+    changes = []
     for name, case in store.cases.items():
         names = case.attributes | current[name].attributes
         labels = {key: current[name].attributes.get(key) for key in names}
-        changes = changed(case.attributes, labels, f" of {name}")
+        changes += changed(case.attributes, labels, f" of {name}")
         if case.passes != current[name].passes:
             changes.append(f"the arrays that are kept of {name} differ")
-        if not changes and prints is not None and stored.get(name) != prints[name]:
-            changes.append(
-                f"the code of {name}, or the data that it works on, differs (it needs the same "
-                "file, number of processor cores and code)"
-            )
-        if changes:
-            return changes
-    return []
+    return changes or fingerprint_changes(store, prints or {})
+
+
+def fingerprint_changes(store: Store, prints: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return phrases on the passes whose code or data differ from those of a stored run."""
+    stored = store.settings.get("fingerprints", {})
+    missing, code, data = [], [], []
+    for case, current in prints.items():
+        for name, value in current.items():
+            before = stored.get(case, {}).get(name)
+            if before is None:
+                missing.append(f"{case}/{name}")
+                continue
+            if before[:PROGRAM] != value[:PROGRAM]:
+                code.append(f"{case}/{name}")
+            if before[PROGRAM:] != value[PROGRAM:]:
+                data.append(f"{case}/{name}")
+    from_python = store.settings.get("source") is None
+    shown = "Study.fingerprints()" if from_python else f"nrjax fingerprint {store.folder}"
+    found = (
+        (code, "the code", f"differs (use the Python files and batching of then; see {shown})"),
+        (data, "the data", f"differ (use the same files, numbers and cores; see {shown})"),
+        (missing, "the fingerprint", "is not recorded"),
+    )
+    return [f"{part} of {_listed(names)} {remedy}" for names, part, remedy in found if names]
+
+
+def _listed(names: Sequence[str], separator: str = ", ") -> str:
+    """Return a list as text: the first few, and the number of the others."""
+    more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return separator.join([*names[:_SHOWN], *more])
 
 
 def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
@@ -229,7 +287,8 @@ def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
     if changes:
         raise ValueError(
             f"the run in {folder} cannot be resumed, since its results would differ. Changed since "
-            f"it was started: {'; '.join(changes)}. Undo this, or start a new run in another folder"
+            f"it was started: {_listed(changes, '; ')}. Undo this, or start a new run in another "
+            "folder"
         )
 
 

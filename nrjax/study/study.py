@@ -23,6 +23,7 @@ from nrjax.study.case import Case, Quantity
 from nrjax.study.checks import check_folders, check_mapping, check_run
 from nrjax.study.dask import run_on_dask
 from nrjax.study.files import MANIFEST, RESULTS, check_packages, new_folder
+from nrjax.study.fingerprint import Fingerprint
 from nrjax.study.local import Progress, fill, run_locally
 from nrjax.study.options import Keep, RunOptions, check_settings, shared_options, to_json
 from nrjax.study.passes import PassSpec, pass_specs
@@ -197,6 +198,16 @@ class Study:
             compute = run_locally if client is None else partial(run_on_dask, client)
             return self._finish(store, options, passes, missing, reporter, compute)
 
+    def fingerprints(self) -> dict[str, dict[str, Fingerprint]]:
+        """Return the fingerprint of each case and pass, by which `run` recognises its folder.
+
+        Print one for its parts. Nothing is simulated.
+
+        Raises:
+            ValueError: a trial calls back into Python.
+        """
+        return provenance.identify(self._passes(RunOptions(**shared_options(self.settings))))
+
     def _passes(self, options: RunOptions) -> dict[str, dict[str, PassSpec]]:
         """Return the passes of each case, for as many trials as the run may need."""
         check_until_se(self.cases, options)
@@ -258,7 +269,8 @@ class Study:
         own = to_json(self.settings)
         own = {name: own[name] for name in own if name not in RunOptions.__dataclass_fields__}
         other = provenance.changed(store.settings, {"study": self.name, "seed": stored.seed})
-        other = other or provenance.changed(store.settings["settings"], own)
+        settings = store.settings["settings"]
+        other = other or provenance.changed(settings, own, kind="the setting ")
         provenance.refuse_changes(store.folder, other)
         passes = self._passes(options)
         # Fingerprints of different environments cannot be compared.

@@ -1,6 +1,7 @@
 """The fingerprints by which a run is recognised, and the settings of a resumed study."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -172,6 +174,39 @@ def test_equal_numbers_of_different_types_are_different_programs(powers):
     both = prints(a=first, b=second)
     assert both["a"] != both["b"]
     assert both == prints(a=first) | prints(b=second)
+
+
+def test_the_parts_of_a_fingerprint_show_what_differs():
+    trials = {"a": cheap.Walk(np.float32(1.0)), "b": cheap.Walk(2.0), "c": Typed(1)}
+    found = {case: one["outcome"] for case, one in cheap.study(trials).fingerprints().items()}
+    passes = cheap.study(trials)._passes(RunOptions(trials=8, keep="summary"))
+    stored = provenance.fingerprints(passes)
+    assert {case: {"outcome": one.value} for case, one in found.items()} == stored
+    first, other, typed = found.values()
+    (leaf,), (weak,) = first.leaves, other.leaves
+    assert (leaf.path, leaf.shape, leaf.dtype) == (".start", (), "float32")
+    assert weak.dtype.startswith("weak ")
+    assert weak.digest != leaf.digest
+    assert first.value == first.program + first.data != other.value
+    assert (typed.leaves, first.constants) == ((), ())
+    assert first.text.startswith("module @")
+    assert first.text != typed.text
+    # By hand: the hashes of the text with the batch, and of the hash of each leaf.
+    batch = f"{first.tile} {first.lanes == 1}".encode()
+    for text, half in ((first.text.encode() + batch, first.program), (b"", typed.data)):
+        assert hashlib.sha256(text).hexdigest()[: provenance.PROGRAM] == half
+    shown = str(first).splitlines()
+    assert shown[0] == f"program {first.program}  tile {first.tile}, lanes {first.lanes}"
+    assert shown[1:] == [f"data    {first.data}", f"    {leaf.digest}  float32[]  .start"]
+
+
+def test_arrays_that_the_text_leaves_out_are_parts():
+    utility = Inner()
+    with mock.patch.object(provenance, "_lowered", return_value=("text", [DATA, DATA + 1])):
+        parts = study(utility).fingerprints()["a"]["outcome"]
+    assert [leaf.path for leaf in parts.constants] == ["constant 0", "constant 1"]
+    assert parts.constants[0].digest != parts.constants[1].digest
+    assert "constant 1" in str(parts)
 
 
 def test_flags_of_xla_count_except_for_devices_and_dumps(monkeypatch):

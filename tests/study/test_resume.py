@@ -99,7 +99,7 @@ ENVIRONMENT = [  # a fact of the manifest, its planted value (None: missing), an
     ("precision", "float16", r"precision is 'float.*' here and was 'float16' \(unset JAX_ENA"),
     ("stream", 1, r"stream is 5 here and was 1 \(install an nrjax whose seeds give those bits\)"),
     ("seed", 7, r"seed is 0 here and was 7"),  # the seed among the settings is 0
-    ("fingerprints", {}, r"the code of from-0, or the data that it works on, differs"),
+    ("fingerprints", {}, r"the fingerprint of from-0/outcome, .* is not recorded"),
 ]
 SETTINGS = [  # a planted setting, and the refusal
     ("trials", "many", "trials must be an integer"),
@@ -130,7 +130,7 @@ def test_changes_are_refused_by_name(copied, is_setting, name, value, message):
     ("numbers", "message"),
     [
         ([1.0, 2.0, 0.25], "total of from-0 is 3.25 here and was 3.5"),
-        ([2.0, 1.0, 0.5], "the code of from-0, or the data that it works on"),
+        ([2.0, 1.0, 0.5], "the data of from-0/outcome, .* differ .use the same files"),
         ([1.0, 2.5], "the arrays that are kept of from-0 differ"),
     ],
 )
@@ -155,8 +155,10 @@ def test_a_file_is_recognised_by_its_computations(data, finished, tmp_path):
     own.write_text(renamed + "\n# a comment\n")
     assert_same_bits(resume(tmp_path / "run", 12), finished[12])
     own.write_text(text.replace("normal(key", "laplace(key"))
-    with pytest.raises(ValueError, match="the code of from-0"):
+    with pytest.raises(ValueError, match="the code of from-0/outcome") as caught:
         resume(tmp_path / "run", 23)
+    assert f"see nrjax fingerprint {tmp_path}/run)" in str(caught.value)
+    assert "the data of" not in str(caught.value)
     own.unlink()
     with pytest.raises(FileNotFoundError, match=r"own\.py"):
         resume(tmp_path / "run", 23)
