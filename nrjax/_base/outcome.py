@@ -129,7 +129,7 @@ def describe_failures(counts: Mapping[Status, int], owner: str = "") -> str:
         return ""
     number, trials = sum(failed.values()), sum(counts.values())
     reasons = []
-    for status, count in failed.items():
+    for status, count in sorted(failed.items()):
         several = f"{count:,} " if len(failed) > 1 else ""
         sentence = status.sentence[0].lower() + status.sentence[1:].rstrip(".")
         reasons.append(f"{several}{status} ({sentence})")

@@ -121,6 +121,7 @@ def audit(
         if verdict:
             break
     check(np.any(losses.excess > -np.inf), "interaction", trial, _RUNS, _ENDS)
+    remark = " ".join(filter(None, (_uncounted(losses.excess), remark)))
     needed = None
     if not verdict:
         needed = max(_LEAST, betting.trials_to_decide(losses.values, low, high, most, alpha))
@@ -136,6 +137,13 @@ def audit(
         level=level,
         remark=remark,
     )
+
+
+def _uncounted(excess: np.ndarray) -> str:
+    """Return a sentence on the trials that cannot show a violation, "" if there are none."""
+    count = int(np.sum(excess == -np.inf))
+    text = f"{count:,} of {excess.size:,} trials failed, or stated an infinite epsilon: they count"
+    return f"{text} as trials without a violation." if count else ""
 
 
 _QUANTITIES = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import jax
 import numpy as np
 
 from nrjax._base.keys import study_key
-from nrjax._base.outcome import Status
+from nrjax._base.outcome import Status, describe_failures
 from nrjax._base.validation import check, check_integer
 from nrjax.auditing import events
 from nrjax.auditing.report import Audit
@@ -22,7 +23,9 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
     """Compare transcripts of an interaction, or a custom trial, on two data sets."""
     check_integer("trials", trials, 2)
     key, other = jax.random.split(study_key(seed))
-    transcripts = _transcripts(first, key, trials), _transcripts(second, other, trials)
+    found = _transcripts(first, key, trials), _transcripts(second, other, trials)
+    transcripts = found[0][:2], found[1][:2]
+    failures = describe_failures(found[0][2] + found[1][2], " of both data sets")
     width, other_width = (table.shape[1] for table, _ in transcripts)
     same, expected = width == other_width, f"of transcripts with {width} numbers"
     check(same, "neighbour", f"{other_width} numbers", expected, "Pad the smaller transcripts.")
@@ -40,19 +43,27 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
         remark=(
             f"The event was chosen on half of the transcripts; events with probabilities below "
             f"about {event.smallest:.2g} cannot be seen."
+            f"{f' {failures}.' if failures else ''}"
         ),
     )
 
 
-def _transcripts(trial: Any, key: Any, trials: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return transcripts, shape (trials, columns), and their epsilons."""
+def _transcripts(
+    trial: Any, key: Any, trials: int
+) -> tuple[np.ndarray, np.ndarray, Counter[Status]]:
+    """Return transcripts, shape (trials, columns), their epsilons, and the number per status.
+
+    A custom trial has no statuses.
+    """
+    statuses: Counter[Status] = Counter()
     if isinstance(trial, Interaction):
         fields = ("step", "status", "release", "epsilon")
         part = montecarlo.outcomes(trial, _CHUNK, fields).run_all(key, trials)
+        statuses.update(map(Status, part["status"].tolist()))
         columns = [part["step"] + 0.5 * (part["status"] == Status.STOPPED), part["release"]]
     else:
         fields = ("transcript", "epsilon")
         part = montecarlo.sessions(trial, _CHUNK, fields=fields).run_all(key, trials)
         columns = [part["transcript"]]
     table = np.concatenate([np.reshape(column, (trials, -1)) for column in columns], axis=1)
-    return np.asarray(table, float), np.asarray(part["epsilon"], float)
+    return np.asarray(table, float), np.asarray(part["epsilon"], float), statuses

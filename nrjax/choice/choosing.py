@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import sys
+import warnings
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import jax
 import numpy as np
 
 from nrjax._base.keys import study_key
-from nrjax._base.outcome import Outcome
+from nrjax._base.outcome import Outcome, Status, describe_failures
 from nrjax._base.sensitivities import shared_relation
 from nrjax._base.tracing import sharing_traces
 from nrjax._base.validation import as_floats, check, check_integer, check_number
@@ -21,6 +23,7 @@ from nrjax.choice.candidates import CHUNK, FIXED, ORACLE, Candidate, Plan, candi
 from nrjax.choice.question import Custom, Question
 from nrjax.choice.racing import FIRST_ROUND, Entry, Limits, Verdict, race
 from nrjax.choice.report import Choice, Row, advice
+from nrjax.simulation.failures import FailedTrialsWarning
 from nrjax.simulation.montecarlo import outcomes
 from nrjax.simulation.program import Program
 from nrjax.statistics import anytime
@@ -84,6 +87,10 @@ def choose(
 
     Raises:
         ValueError: an argument is out of range.
+
+    Warns:
+        FailedTrialsWarning: trials of a candidate failed, such as by a NaN score. They count as
+            trials that missed the error.
     """
     is_question = isinstance(question, (Question, Custom))
     check(is_question, "question", question, "one of nrjax.questions, such as mean(x, bounds)")
@@ -103,6 +110,10 @@ def choose(
         runs = _Runs(question, Plan(target, confidence, prior, seed), folder, progress)
         with compiled_ahead(runs.needed(), runs.key) as runs.compiled:
             rows = list(_rows(runs, Limits(confidence, level, indifference, trials)))
+    failures = runs.failures()
+    if failures:
+        text = f"{' '.join(failures)} They count as trials that missed the error."
+        warnings.warn(text, FailedTrialsWarning, stacklevel=2)
     best = next((row for row in rows if row.verdict == Verdict.BEST), None)
     equal = [row for row in rows if row.verdict == Verdict.EQUAL]
     return Choice(
@@ -116,6 +127,7 @@ def choose(
         advice=advice(rows, best, runs.reachable(confidence), confidence),
         results=runs.results(),
         relation=shared_relation(**{n: c.interaction for n, c in runs.listed.items()}),
+        failures=failures,
     )
 
 
@@ -131,6 +143,7 @@ class _Runs:
         self._first: dict[str, Mapping[str, np.ndarray]] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._most = 0
+        self._statuses: dict[str, Counter[int]] = defaultdict(Counter)
         cases = {name: Case(trial=c.interaction, goal=c.goal) for name, c in self.listed.items()}
         self._study = Study(f"choice: {question.name}", cases, quantities=RELEASE_ERROR)
         self._options: Any = {"seed": plan.seed, "progress": progress}
@@ -161,7 +174,7 @@ class _Runs:
 
     def draw(self, name: str, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Run trials of a candidate, as `nrjax.choice.racing.Draw` describes, or read them."""
-        names = ("stopped", "utility", "epsilon", "stopping_epsilon", "step")
+        names = ("stopped", "utility", "epsilon", "stopping_epsilon", "step", "status")
         self._most = max(self._most, first + count)
         if self._stored is not None and self._stored.trials >= first + count:
             arrays = {n: self._stored.values(name, n)[first : first + count] for n in names}
@@ -170,6 +183,7 @@ class _Runs:
             self._outcomes.setdefault(name, outcome)
             arrays = {field: np.asarray(getattr(outcome, field)) for field in names}
         self._first.setdefault(name, arrays)
+        self._statuses[name].update(arrays["status"].tolist())
         met = arrays["stopped"] & (arrays["utility"] >= self.listed[name].goal)
         return np.asarray(arrays["stopping_epsilon"], np.float64), met
 
@@ -185,8 +199,18 @@ class _Runs:
         """Return epsilons of new trials, whether each met the target, and the coverage."""
         candidate, outcome = self.listed[name], self._simulate(name, _AFRESH, count)
         met = np.asarray(outcome.stopped) & (np.asarray(outcome.utility) >= candidate.goal)
+        self._statuses[name].update(np.asarray(outcome.status).tolist())
         covered = coverage(candidate.interaction, outcome)
         return np.asarray(outcome.stopping_epsilon, np.float64), met, covered
+
+    def failures(self) -> tuple[str, ...]:
+        """Return a sentence for each candidate with trials that failed."""
+        counts = {
+            name: {Status(number): count for number, count in counter.items()}
+            for name, counter in self._statuses.items()
+        }
+        texts = (describe_failures(count, f" of {name}") for name, count in counts.items())
+        return tuple(f"{text}." for text in texts if text)
 
     def reachable(self, confidence: float) -> str:
         """Return a sentence on the smallest error that a candidate reaches at its last level."""

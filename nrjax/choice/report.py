@@ -78,6 +78,8 @@ class Choice:
         results: trials of all candidates: an `nrjax.Results` if there is a folder, else an
             `nrjax.Outcomes` with the first 256 of each.
         relation: relation of the neighbours of every epsilon (`nrjax.Sensitivity`), or None.
+        failures: a sentence for each candidate with trials that failed. Such trials count as
+            trials that missed the error.
     """
 
     question: str
@@ -90,6 +92,7 @@ class Choice:
     advice: str
     results: Any
     relation: str | None = None
+    failures: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         title = f"{self.question}: error at most {self.error:.4g} in {self.confidence:.0%} of runs"
@@ -108,6 +111,7 @@ class Choice:
             notes.append(f"Neighbours: {self.relation} ({describe_relation(self.relation)}).")
         if not any(row.section.startswith(PRIVATE) for row in self.table):
             notes.append(_NO_TEST)
+        notes += [f"Warning: {text} They count as trials that missed." for text in self.failures]
         return "\n".join([*lines, "", self.advice, *notes, *_REMARKS])
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from nrjax.choice import questions
 from nrjax.choice.choosing import choose
 from nrjax.datasets._files import extra
 from nrjax.papers._settings import parsed_bounds
+from nrjax.simulation.failures import FailedTrialsWarning
 
 _REGRESSIONS = {
     "logistic": questions.logistic_regression,
@@ -67,15 +69,18 @@ class Choose:
 
     def __call__(self) -> None:
         """Print the choice, and write its folder and figure."""
-        choice = choose(
-            self._question(),
-            _number(self.error),
-            self.confidence,
-            prior=self.prior,
-            trials=self.trials,
-            seed=self.seed,
-            folder=self.out,
-        )
+        question = self._question()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FailedTrialsWarning)  # it is printed with the choice
+            choice = choose(
+                question,
+                _number(self.error),
+                self.confidence,
+                prior=self.prior,
+                trials=self.trials,
+                seed=self.seed,
+                folder=self.out,
+            )
         print(choice)
         if self.out is not None:
             choice.plot().savefig(self.out / "choice.png")

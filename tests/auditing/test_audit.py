@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax.auditing import losses, tilted
+from nrjax.auditing import losses, pairs, tilted
 from nrjax.cli import main
 from nrjax.simulation import montecarlo
 from nrjax.statistics import betting
@@ -25,6 +25,7 @@ from tests.auditing.cases import (
 )
 from tests.auditing.faults import FAULTS, ONES, ZEROS, Quiet
 from tests.marks import long_except
+from tests.problems import Distance
 
 pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 SHORT, LONG = 20, 1000
@@ -173,6 +174,8 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     assert (violated.verdict, violated.reason) == ("violated", "mean")
     assert f"look {violated.worst.step}, seed 0" in str(violated)
     pair = variant(6, ZEROS, ONES)
+    assert "failed" not in str(audit)
+    assert losses._uncounted(np.array([-np.inf, 0.5, -np.inf])).startswith("2 of 3 trials failed")
     unsure = nrjax.audit(*pair, delta=0.0, trials=200)
     assert unsure.verdict == "not enough trials"
     assert "cannot be seen" in str(unsure)
@@ -181,6 +184,16 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     assert [nrjax.audit(*honest, seed=seed, **few).needed for seed in range(5)] == [None] * 5
     longer = pair[0], Key(0.0)
     assert "Pad the smaller transcripts" in str(error(*longer, delta=0.0, trials=200))
+
+
+def test_transcripts_of_trials_that_fail_are_counted():
+    parts = nrjax.Laplace(()), nrjax.PureGuarantee(1.0), (4.0, 1.0)
+    trials = [interaction(*parts, utility=Distance(0.0, 9.0), value=v) for v in (0.0, 1.0)]
+    tables = [pairs._transcripts(trial, jax.random.key(0), 400) for trial in trials]
+    counts = [statuses[nrjax.Status.NAN_UTILITY] for *_, statuses in tables]
+    assert min(counts) > 0
+    audit = nrjax.audit(*trials, delta=0.0, trials=400)
+    assert "of 800 trials of both data sets failed: NAN_UTILITY (the utility" in str(audit)
 
 
 def test_a_neighbour_is_a_shift_or_an_interaction():

@@ -48,6 +48,26 @@ def choice(request):
     return choice
 
 
+def broken(release, truth):
+    return jnp.where(release > truth + 4, jnp.nan, -jnp.abs(release - truth))
+
+
+def test_trials_that_fail_are_named_and_change_no_verdict():
+    def factory(error):
+        mechanism = nrjax.laplace(3.0, sensitivity=1.0)
+        levels = (*LEVELS[:2], 9)
+        made = mechanism.until(broken, at_least=-error, data=(3.0,), levels=levels)
+        return {"laplace": made}
+
+    with pytest.warns(nrjax.FailedTrialsWarning, match=r"trials of laplace failed: NAN_UTILITY"):
+        choice = nrjax.choose(questions.custom(factory), 0.5, 0.9, trials=256, progress=False)
+    assert choice.best is None
+    (text,) = choice.failures
+    assert f"Warning: {text} They count as trials that missed." in str(choice)
+    failed = choice.results.statuses("laplace")[nrjax.Status.NAN_UTILITY]
+    assert text.startswith(f"{failed} of 256 trials of laplace failed")
+
+
 def test_every_candidate_has_the_relation_of_the_question():
     plan = Plan(0.5, 0.9, (0.1, 1.0))
     listed = candidates(questions.mean(X, (0, 100), relation="replace"), plan)

@@ -7,11 +7,12 @@ import pytest
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("xarray")
-from nrjax._base.outcome import Status
+from nrjax._base.outcome import Outcome, Status
 from nrjax.statistics.sample import Sample
 from nrjax.study import formats, report
 from nrjax.study.case import FIELDS
 from nrjax.study.formats import lowest, span, within
+from nrjax.study.results import Outcomes
 from tests.invented import invented
 from tests.study import cheap
 
@@ -90,6 +91,23 @@ def test_the_contract(tmp_path):
     assert blocks["stopped_epsilon"] == pytest.approx(dict(zip(KEYS, expected, strict=True)))
     expected = [0.25, 0.1, 0.1, 0.2, 0.3, 0.4, 0.4]
     assert blocks["privacy_loss"] == pytest.approx(dict(zip(KEYS, expected, strict=True)))
+
+
+def test_trials_that_fail_are_a_warning_per_case(tmp_path):
+    nothing, numbers = [0.0] * 4, [1, 1, 1, 1]
+    plain = (nothing, numbers, [S, E, E, S], nothing, nothing)
+    failed = (nothing, numbers, [N, S, N, Status.OVERFLOW], nothing, nothing)
+    results = results_of(tmp_path, plain, failed, failed)
+    write(results)
+    for text in (str(results.table()), (tmp_path / "report.md").read_text()):
+        assert "trials of case0 failed" not in text
+        for name in ("case1", "case2"):
+            start = f"- Warning: 3 of 4 trials of {name} failed: 2 NAN_UTILITY (the utility of the"
+            assert f"{start} last release was NaN), 1 OVERFLOW (the noise left its " in text
+    outcome = Outcome(np.ones(4, np.int32), *[np.ones(4)] * 8, np.array([N, S, S, E]))
+    assert "Warning: 1 of 4 trials of a failed: NAN_UTILITY" in str(
+        Outcomes({"a": outcome}).table()
+    )
 
 
 def test_without_a_guarantee_a_stop_or_a_goal(tmp_path):
