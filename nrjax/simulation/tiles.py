@@ -3,6 +3,7 @@
 Trials that stop at different steps are run by `blocks` and `lanes`.
 """
 
+import abc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -62,9 +63,17 @@ class Options(NamedTuple):
         return kept | jax.tree.map(jnp.asarray, derived)
 
 
+class OfTrial(abc.ABC):
+    """A function of an outcome, path or custom result that takes the trial as well."""
+
+    @abc.abstractmethod
+    def __call__(self, result: Any, trial: Any, /) -> Array:
+        """Return the derived result of one trial."""
+
+
 def derive(function: Callable[..., Any], result: Any, trial: Any) -> Any:
-    """Return a derived result, of a function that may declare that it takes the trial as well."""
-    return function(result, trial) if getattr(function, "takes_trial", False) else function(result)
+    """Return a derived result. A function of the class `OfTrial` takes the trial as well."""
+    return function(result, trial) if isinstance(function, OfTrial) else function(result)
 
 
 class Session(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +12,7 @@ from jax import Array
 from nrjax._base.fields import explain_fields
 from nrjax._base.outcome import Outcome
 from nrjax.engine.interaction import Interaction
+from nrjax.simulation.tiles import OfTrial
 from nrjax.study.case import STOPPED, Quantity
 from nrjax.study.frame import Frame
 
@@ -20,7 +21,7 @@ _NAIVE = 1.96
 
 
 @dataclasses.dataclass(frozen=True)
-class ReleaseError:
+class ReleaseError(OfTrial):
     """A statistic of the error of the last release, in standard deviations of its noise.
 
     Attributes:
@@ -29,7 +30,6 @@ class ReleaseError:
     """
 
     statistic: Literal["largest", "covered"]
-    takes_trial: ClassVar[bool] = True
 
     def __call__(self, outcome: Outcome, interaction: Interaction) -> Array:
         """Return the statistic of each trial, NaN if the standard deviation is unknown."""
