@@ -94,7 +94,8 @@ class Grid(Schedule):
         if xp is np:
             spaced = np.clip(spaced, low, high)
             spaced[0], spaced[-1] = low, (high if levels > 1 else low)
-        check(hasattr(guarantee, "time"), "guarantee", guarantee, "a guarantee with time(epsilon)")
+        ok, expected = isinstance(guarantee, Guarantee), "a nrjax.Guarantee with time(epsilon)"
+        check(ok, "guarantee", guarantee, expected)
         times = guarantee.time(spaced)
         number = concrete_or_none(times)
         if number is None:

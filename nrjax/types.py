@@ -43,11 +43,14 @@ class NoiseProcess(Pytree, abc.ABC):
             "skellam", or a name of your own. Guarantees refuse noise of another name; None is
             accepted by every guarantee. It is not checked whether the noise has this distribution,
             with independent coordinates of variance (Gaussian) or scale (Laplace) `time`.
+        private_value: the only private value that the process is made for, of the process's shape;
+            None if it suits every value. An interaction refuses another value.
     """
 
     shape = ()
     integral: ClassVar[bool] = False
     noise: ClassVar[str | None] = None
+    private_value = None
 
     @abc.abstractmethod
     def init(self, key: Array, time: ArrayLike) -> Any:
@@ -144,7 +147,9 @@ class Guarantee(Pytree, abc.ABC):
             it is not stated.
         delta: probability with which the stated epsilon may be exceeded; 0 for pure guarantees.
         fixed_times: the only times at which the guarantee holds, falling, shape (looks,); None if
-            it holds at any time.
+            it holds at any time. At another time a trial fails with `Status.INVALID_COST`.
+        relation: relation of the neighbours, such as "replace"; None if it is that of
+            `sensitivity`, or not stated.
         notion: meaning of `delta`. "probabilistic": the probability above. "hockey-stick": every
             set S of transcripts has `P(S) <= int_S exp(epsilon) dP' + delta`, which implies less
             about realised losses but survives post-processing. "pure": both notions, with delta 0.
@@ -155,6 +160,7 @@ class Guarantee(Pytree, abc.ABC):
     sensitivity = None
     delta = 0.0
     fixed_times = None
+    relation = None
     notion: ClassVar[str] = "probabilistic"
 
     @abc.abstractmethod
@@ -180,7 +186,10 @@ class Guarantee(Pytree, abc.ABC):
         )
 
     def on(self, schedule: Schedule) -> Guarantee:
-        """Return a cheaper guarantee for runs of `schedule` only, or this one if there is none."""
+        """Return a cheaper guarantee for runs of `schedule` only, or this one if there is none.
+
+        A guarantee that holds at `schedule.times` only must list them as its `fixed_times`.
+        """
         return self
 
 
@@ -204,15 +213,31 @@ class Schedule(Pytree, abc.ABC):
         sensitivity: sensitivity of the private value if the schedule pays for releases; else None.
         requires_noise_reduction: whether the schedule is valid for noise-reduction processes only,
             for example because a filter pays for the last release only.
-        last_time: smallest time of the schedule, scalar; None if it is not known beforehand.
+        times: all times, shape (levels,), if they are fixed in advance: those that `init` and
+            `next` return, in this order, whatever the releases are. None if times depend on
+            releases. A schedule that states its times is treated like a `nrjax.Grid`. An
+            interaction runs a custom schedule once, and refuses it if it returns other times.
+        last_time: smallest time of the schedule, scalar; None if it is that of `times`, or not
+            known beforehand.
         max_steps: largest number of times (static). Subclasses set it.
+        schedule: the schedule that this one wraps, whose times it returns until it ends; None if it
+            wraps none.
+        rule: the private rule whose answers the schedule pays for; None if there is none. It must
+            be the rule of the interaction.
+        guarantee: the guarantee by which the schedule pays; None if it needs none.
+        relation: relation of the neighbours, such as "replace"; None if it is not stated.
     """
 
     noise = None
     sensitivity = None
     requires_noise_reduction: ClassVar[bool] = False
+    times = None
     last_time = None
     max_steps = 0
+    schedule = None
+    rule = None
+    guarantee = None
+    relation = None
 
     @abc.abstractmethod
     def init(self) -> tuple[Any, Array]:
@@ -238,10 +263,20 @@ class Utility(Pytree, abc.ABC):
             None if it is not known. A private rule must assume at least this sensitivity. If a
             class declares it as a field, a private rule needs a number.
         max_steps: number of steps that the utility covers; None for any number.
+        noise: `NoiseProcess.noise` of the releases that the utility can read; None for any.
+        best: score of the exact answer, scalar, which must be public; None if it is not known.
+            A private test places its threshold between the target and `best`.
+        relation: relation of the neighbours for which `sensitivity` holds, such as "replace"; None
+            if it is not stated.
+        utilities: for a sequence, the utility whose leaves have a leading axis of steps; else None.
     """
 
     sensitivity = None
     max_steps = None
+    noise = None
+    best = 0.0
+    relation = None
+    utilities = None
 
     def hypothesis(self, release: Array) -> Any:
         """Return the hypothesis made from a release, by default the release itself."""
@@ -305,12 +340,21 @@ class StoppingRule(Pytree, abc.ABC):
         sensitivity: sensitivity of the utility that `cost` assumes, scalar; None if it is
             irrelevant.
         max_steps: largest number of releases that the rule can judge; None for any number.
+        threshold: smallest utility that is good enough: a scalar, or one number per step; None if
+            the rule has none. It is by default the goal of a study's case.
+        monotone: whether `cost` assumes that all utilities move in the same direction from any data
+            set to any neighbour. An interaction accepts this for the relation "add-remove" only.
+        relation: relation of the neighbours, such as "replace"; None if it is that of
+            `sensitivity`, or not stated.
     """
 
     uses_epsilon: ClassVar[bool] = False
     fixed_price: ClassVar[bool] = False
     sensitivity = None
     max_steps = None
+    threshold = None
+    monotone = False
+    relation = None
 
     @abc.abstractmethod
     def init(self, key: Array, epsilon: Array) -> Any:
@@ -331,6 +375,13 @@ class StoppingRule(Pytree, abc.ABC):
                 failed; 0 if the trial failed at its start.
         """
 
+    def largest_cost(self, epsilon: Any, answers: Any = 1) -> Array:
+        """Return the cost of `answers` answers, for the more expensive of the two last answers.
+
+        A filter must admit this cost before the rule answers. The arguments are those of `cost`.
+        """
+        return jnp.maximum(*(self.cost(epsilon, stopped, answers) for stopped in (True, False)))
+
     def status(self, state: Any) -> Array:
         """Return `Status.RUNNING` while the rule's distribution is exact, else another status."""
         return jnp.int32(Status.RUNNING)
@@ -342,6 +393,11 @@ class StoppingRule(Pytree, abc.ABC):
             dtype: floating dtype of the run.
             levels: least number of float spacings that the sensitivity must span.
         """
+
+
+def last_time_of(schedule: Schedule) -> Any:
+    """Return the smallest time of a schedule, scalar, or None if it is not known beforehand."""
+    return schedule.last_time if schedule.times is None else schedule.times[-1]
 
 
 def overrides(part: Any, base: type, method: str) -> bool:

@@ -169,6 +169,11 @@ class UtilitySequence(Utility, Generic[U]):
         return relation_of(self.utilities)
 
     @property
+    def noise(self) -> str | None:
+        """The kind of noise of the releases that the utilities can read, or None for any."""
+        return self.utilities.noise
+
+    @property
     def max_steps(self) -> int:
         """The number of utilities."""
         return jax.tree.leaves(self.utilities)[0].shape[0]

@@ -210,8 +210,8 @@ class Referring(TwoInARow):
 )
 def test_bounds_do_not_determine_a_state_that_follows_the_utility(rule, utility):
     parts = scalar(np.geomspace(30.0, 0.05, 30), rule=rule, utility=utility)
-    assert not nrjax.Interaction(**parts)._uses_bounds
-    assert nrjax.Interaction(**parts | {"rule": RULE})._uses_bounds
+    assert not nrjax.Interaction(**parts).bounds_decide
+    assert nrjax.Interaction(**parts | {"rule": RULE}).bounds_decide
 
 
 @pytest.mark.long

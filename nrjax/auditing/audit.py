@@ -141,7 +141,7 @@ def _moved(interaction: Interaction, shift: np.ndarray) -> Interaction:
 
 def depends_on_value(interaction: Interaction) -> bool:
     """Return whether the process is made for one private value, such as `counts.KeyNoise`."""
-    return getattr(interaction.process, "private_value", None) is not None
+    return interaction.process.private_value is not None
 
 
 def _only_moved(interaction: Interaction, neighbour: Interaction) -> bool:

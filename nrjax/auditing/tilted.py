@@ -9,7 +9,6 @@ realised loss of another neighbour, so every process with a realised loss can be
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._base.keys import Role, key_for
+from nrjax._base.keys import Role, is_custom, key_for
 from nrjax._base.outcome import Status
 from nrjax._base.pytrees import Pytree
 from nrjax._base.validation import concrete_or_none
@@ -26,7 +25,7 @@ from nrjax.auditing.events import MOST_EDGES, bin_edges
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.steps import TrialState, advance, assess, judge, start
 from nrjax.stopping import PublicThreshold
-from nrjax.types import Utility
+from nrjax.types import Utility, last_time_of
 
 _TILTS = 12
 """The number of tilts of Gaussian noise, without the tilt 0."""
@@ -79,7 +78,7 @@ class _Zero(Utility):
 
 def watched(interaction: Interaction) -> Interaction:
     """Return the interaction without its rule, unless its schedule pays for the rule."""
-    if getattr(interaction.schedule, "rule", None) is not None:
+    if interaction.schedule.rule is not None:
         return dataclasses.replace(interaction, shift=None)
     never: Any = {"utility": _Zero(), "rule": PublicThreshold(jnp.inf)}
     return dataclasses.replace(interaction, shift=None, **never)
@@ -105,9 +104,8 @@ class Tilted(Pytree):
     def run(self, key: Array) -> Ended:
         """Run one trial."""
         tilt = jax.random.categorical(jax.random.fold_in(key, len(Role)), self.log_masses)
-        theta, trial = self.tilts[tilt], copy.copy(self.interaction)
-        moved = trial.value._replace(number=trial.value.number + theta * self.shift)
-        object.__setattr__(trial, "value", moved)
+        theta, number = self.tilts[tilt], self.interaction.value.number
+        trial = self.interaction.with_value(number + theta * self.shift)
 
         def look(carry: tuple[TrialState, Array]) -> tuple[TrialState, Array]:
             state, _ = carry
@@ -182,9 +180,12 @@ def _gaussian(interaction: Interaction, square: float) -> tuple[np.ndarray, np.n
     The tilts span those at which this mean is epsilon at some time. For a loss above epsilon,
     `dQ_k/dP = exp(theta_k (loss - s/2) - theta_k^2 s/2)` is least at the loss epsilon.
     """
-    schedule: Any = getattr(interaction.schedule, "schedule", interaction.schedule)  # unwrapped
-    guarantee: Any = interaction.guarantee
-    grid, last = concrete_or_none(getattr(schedule, "times", None)), schedule.last_time
+    schedule, guarantee = interaction.schedule, interaction.guarantee
+    assert guarantee is not None
+    # Of a custom wrapper it is not known that it returns the times of the schedule it wraps.
+    if schedule.schedule is not None and not is_custom(schedule):
+        schedule = schedule.schedule
+    grid, last = concrete_or_none(schedule.times), last_time_of(schedule)
     first = np.asarray(schedule.init()[1])
     times = np.geomspace(first, first / 1e3 if last is None else np.min(last), _BETWEEN)
     fixed = grid is not None and grid.ndim == 1

@@ -11,7 +11,15 @@ from nrjax._base.keys import is_custom
 from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import NORMS, relation_of, split_relation
 from nrjax._base.validation import check, check_numbers, concrete_or_none
-from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
+from nrjax.types import (
+    Guarantee,
+    NoiseProcess,
+    Schedule,
+    StoppingRule,
+    Utility,
+    last_time_of,
+    overrides,
+)
 from nrjax.utilities import FunctionUtility
 
 COST_TOLERANCE = 32
@@ -51,7 +59,7 @@ def check_rule(
             f"utility must state its sensitivity, on which the cost of {kind} depends "
             f"(got {type(utility).__name__})."
         )
-    parts = [sensitivity, getattr(getattr(utility, "utilities", None), "sensitivity", None)]
+    parts = [sensitivity, None if utility.utilities is None else utility.utilities.sensitivity]
     known = [float(np.max(number)) for number in map(concrete_or_none, parts) if number is not None]
     assumed = concrete_or_none(rule.sensitivity)
     if assumed is not None and known:
@@ -75,13 +83,33 @@ def check_group(rule: StoppingRule, utility: Utility, relation: str | None) -> N
     check(known, "sensitivity of the utility", type(utility).__name__, expected, hint)
 
 
-def check_noise(
-    value: Any, process: NoiseProcess, guarantee: Guarantee | None, schedule: Schedule, dtype: Any
-) -> None:
-    """Check that guarantee and schedule fit the noise, and that the dtype resolves the noise."""
+def check_monotone(rule: StoppingRule, relation: str | None) -> None:
+    """Check that a rule for utilities that move in one direction has a relation that allows it.
+
+    A replaced row, and a group of rows, can raise one utility and lower another. A row that is
+    added or removed moves all counts in one direction. Whether it so moves all utilities of the
+    interaction is what the user states by `monotone`.
+    """
+    expected = "'add-remove' if the rule has monotone=True"
+    hint = (
+        "Leave monotone=True away, or state the relation: nrjax.Sensitivity(..., 'add-remove') "
+        "for a private value that changes by an added or removed row."
+    )
+    fits = not rule.monotone or relation == "add-remove"
+    check(fits, "relation of the neighbours", relation, expected, hint)
+
+
+def check_delta(guarantee: Guarantee | None) -> None:
+    """Check the range of a guarantee's delta, which a custom guarantee may set."""
     if guarantee is not None:
         name, expected = f"delta of {type(guarantee).__name__}", "a number, at least 0 and below 1"
         check_numbers(name, guarantee.delta, lambda n: (n >= 0) & (n < 1), expected)
+
+
+def check_distributions(
+    process: NoiseProcess, guarantee: Guarantee | None, schedule: Schedule
+) -> None:
+    """Check that guarantee and schedule are for noise of the process's distribution."""
     kind, noise = type(process).__name__, process.noise
     for name, part in (("guarantee", guarantee), ("schedule", schedule)):
         covered = None if part is None else part.noise
@@ -91,20 +119,53 @@ def check_noise(
                 f"{name} must be for {noise or 'other'} noise, which {kind} makes, but holds for "
                 f"{covered} noise (got {format_value(part)})."
             )
-    if guarantee is not None and guarantee.fixed_times is not None:
-        _check_looks(guarantee, concrete_or_none(getattr(schedule, "times", None)), dtype)
-    check_integral(process, value, schedule, dtype)
-    check_own_value(process, value, dtype)
+
+
+def check_looks(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> None:
+    """Check that a dtype holds the guarantee's `fixed_times`, and that all times are among them.
+
+    Schedules without fixed times are not checked here. Their trials fail at any other time.
+    """
+    looks = None if guarantee is None else concrete_or_none(guarantee.fixed_times)
+    if looks is None:
+        return
+    kind, times = type(guarantee).__name__, concrete_or_none(schedule.times)
+    # Rounding changes the distance of closer looks by more than the margins of epsilon cover.
+    apart = np.abs(np.diff(looks)) > _APART * looks[1:]
+    held = np.all(looks.astype(dtype) == looks) or np.all(apart)
+    expected = f"held by {np.dtype(dtype)}, or apart by more than {_APART:g} of their size"
+    check(held, f"looks of {kind}", looks, expected, "Or give the value as float64.")
+    if times is not None:
+        other = ~np.isin(times.astype(dtype), looks.astype(dtype))
+        expected = f"among the {looks.size} looks of {kind}"
+        check(~other, "times of the schedule", times[other], expected)
+
+
+def check_noise_reduction(process: NoiseProcess, schedule: Schedule) -> None:
+    """Check that the noise is reduced, if the schedule pays for the last release only."""
     if schedule.requires_noise_reduction:
         reducing = not overrides(process, NoiseProcess, "equivalent_time")
         expected = f"a noise-reduction process, for which {type(schedule).__name__} pays"
         check(reducing, "process", process, expected)
-    private, last = concrete_or_none(value), concrete_or_none(schedule.last_time)
-    if last is not None and hasattr(schedule, "times"):  # a filter may refuse the last times
+
+
+def check_last_time(process: NoiseProcess, schedule: Schedule, dtype: Any) -> None:
+    """Check that draws are exact at the last of fixed times.
+
+    Other schedules may end earlier: a filter may refuse their last times.
+    """
+    last = None if schedule.times is None else concrete_or_none(last_time_of(schedule))
+    if last is not None:
         least = process.smallest_time(dtype)
+        kind = type(process).__name__
         expected = f"at least {least:g}, where {kind} is exact in {np.dtype(dtype)}"
         hint = "End the levels at a smaller epsilon, or use float64 (JAX_ENABLE_X64=1)."
         check(np.min(last) >= least, "last time", float(np.min(last)), expected, hint)
+
+
+def check_resolution(value: Any, process: NoiseProcess, schedule: Schedule, dtype: Any) -> None:
+    """Check that a dtype resolves the noise at the last time, near the private value."""
+    private, last = concrete_or_none(value), concrete_or_none(last_time_of(schedule))
     if private is None or last is None or not private.size:
         return
     with jax.ensure_compile_time_eval():
@@ -123,7 +184,7 @@ def check_noise(
 
 def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> None:
     """Check that a custom guarantee's costs are never negative and do not fall along a grid."""
-    times = concrete_or_none(getattr(schedule, "times", None))
+    times = concrete_or_none(schedule.times)
     if times is None or guarantee is None or not is_custom(guarantee):
         return
     with jax.ensure_compile_time_eval():
@@ -139,25 +200,6 @@ def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> 
         if first > 0:
             expected += f" and at least {costs[first - 1]:.6g}, that of the larger time before"
         check(False, name, costs[first], expected)
-
-
-def _check_looks(guarantee: Guarantee, times: Any, dtype: Any) -> None:
-    """Check that a dtype holds the guarantee's `fixed_times`, and that all times are among them.
-
-    Schedules without a grid are not checked here. Their trials fail at any other time.
-    """
-    looks, kind = concrete_or_none(guarantee.fixed_times), type(guarantee).__name__
-    if looks is None:
-        return
-    # Rounding changes the distance of closer looks by more than the margins of epsilon cover.
-    apart = np.abs(np.diff(looks)) > _APART * looks[1:]
-    held = np.all(looks.astype(dtype) == looks) or np.all(apart)
-    expected = f"held by {np.dtype(dtype)}, or apart by more than {_APART:g} of their size"
-    check(held, f"looks of {kind}", looks, expected, "Or give the value as float64.")
-    if times is not None:
-        other = ~np.isin(times.astype(dtype), looks.astype(dtype))
-        expected = f"among the {looks.size} looks of {kind}"
-        check(~other, "times of the schedule", times[other], expected)
 
 
 def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any) -> None:
@@ -187,7 +229,7 @@ def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any)
 
 def check_own_value(process: NoiseProcess, value: Any, dtype: Any) -> None:
     """Check the value against that of a process which depends on it, such as `counts.KeyNoise`."""
-    own, number = map(concrete_or_none, (getattr(process, "private_value", None), value))
+    own, number = map(concrete_or_none, (process.private_value, value))
     if own is None or number is None:
         return
     expected = f"the value of its {type(process).__name__}, {format_value(own)}"
@@ -203,8 +245,8 @@ def check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Sched
     """
     stated = {}
     for name, part in (("guarantee", guarantee), ("schedule", schedule)):
-        norm = NORMS.get(getattr(part, "noise", None) or "")
-        number = concrete_or_none(getattr(part, "sensitivity", None))
+        norm = None if part is None else NORMS.get(part.noise or "")
+        number = None if part is None else concrete_or_none(part.sensitivity)
         if norm is not None and number is not None:
             stated[name] = norm, number
     numbers = concrete_or_none(shift)
@@ -224,12 +266,11 @@ def check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Sched
 
 def check_paid_rule(rule: StoppingRule, guarantee: Guarantee | None, schedule: Schedule) -> None:
     """Check that the private rule that a schedule pays for is the interaction's rule."""
-    paid_rule = getattr(schedule, "rule", None)
-    if paid_rule is None:
+    if schedule.rule is None:
         return
-    pairs: dict[str, Any] = {"rule": (paid_rule, rule)}
+    pairs: dict[str, Any] = {"rule": (schedule.rule, rule)}
     if rule.uses_epsilon:  # its noise, and so its cost, depends on the guarantee
-        pairs["guarantee"] = (getattr(schedule, "guarantee", None), guarantee)
+        pairs["guarantee"] = (schedule.guarantee, guarantee)
     for name, (paid, used) in pairs.items():
         expected = f"the {name} of the interaction, {format_value(used)}"
         check(_alike(paid, used), f"{name} of the schedule", paid, expected)

@@ -1,10 +1,12 @@
 """Checks that the methods of each part return what their interface requires.
 
-Methods are only traced: nothing is drawn or computed. Without the checks a wrong result would end
-every trial at step 0, broadcast silently, or fail deep inside a compiled loop.
+Methods are only traced: nothing is drawn or computed, except the times of a custom schedule that
+states them. Without the checks a wrong result would end every trial at step 0, broadcast silently,
+or fail deep inside a compiled loop.
 """
 
 import traceback
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,9 +17,10 @@ from jax import Array
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from nrjax._base.format import format_value
-from nrjax._base.keys import abstract_key
+from nrjax._base.keys import abstract_key, is_custom
 from nrjax._base.modes import neutral_config
-from nrjax.types import Utility, overrides
+from nrjax._base.validation import check, check_numbers, concrete_or_none
+from nrjax.types import Schedule, Utility, overrides
 
 
 class _Part:
@@ -174,5 +177,88 @@ def state_follows_utility(rule: Any, dtype: Any) -> bool:
     with neutral_config():
         state = jax.eval_shape(rule.init, key, one)
         program = jax.make_jaxpr(lambda *arguments: rule.step(*arguments)[0])(key, state, one, one)
+    return _reads_last(program)
+
+
+def _reads_last(program: Any) -> bool:
+    """Return whether a result of a traced function may depend on its last argument, an array."""
     _, used = dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))
     return used[-1]
+
+
+def check_times(schedule: Schedule) -> None:
+    """Check the form of the times that a schedule, or one that it wraps, states."""
+    for part in _unwrapped(schedule):
+        if part.times is None or not is_custom(part):
+            continue
+        name, expected = f"times of {type(part).__name__}", "a vector of falling, positive numbers"
+        times = check_numbers(name, part.times, lambda n: np.isfinite(n) & (n > 0), expected)
+        check(np.ndim(part.times) == 1, name, part.times, expected)
+        check(times is None or np.all(np.diff(times) <= 0), name, part.times, expected)
+
+
+def check_stated_times(
+    schedule: Schedule, cast: Callable[[Schedule], Schedule], shape: tuple[int, ...], dtype: Any
+) -> None:
+    """Check that a custom schedule that states its times returns them, whatever the releases are.
+
+    A boundary that holds at the stated times only, or an audit, would be wrong for other times. The
+    schedule may end before its last time. Traced times are not checked, since nothing reads them.
+
+    Args:
+        schedule: the schedule as it was given, from which guarantees read the times.
+        cast: function that casts a schedule to the dtype of the run.
+        shape: shape of the releases.
+        dtype: dtype of the run.
+    """
+    for part in _unwrapped(schedule):
+        stated = concrete_or_none(part.times)
+        if stated is not None and is_custom(part):
+            with jax.ensure_compile_time_eval(), neutral_config():
+                _check_returned(cast(part), stated.astype(dtype), jnp.zeros(shape, dtype))
+
+
+def _check_returned(schedule: Any, stated: np.ndarray, release: Array) -> None:
+    """Check the times that a schedule returns, which was cast, against those that it states."""
+    name, given = f"times of {type(schedule).__name__}", concrete_or_none(schedule.times)
+    hint = "Leave times away, or return jnp.asarray(self.times)[index] from init and next."
+    expected = f"the same numbers after the fields are cast to {stated.dtype}"
+    same = given is not None and np.array_equal(given.astype(stated.dtype), stated)
+    check(same, name, stated, expected, hint)
+    state = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, schedule.init()[0]))
+    program = jax.make_jaxpr(schedule.next)(state, release)
+    check(not _reads_last(program), name, stated, "None, since next reads the release", hint)
+    times, ended = map(concrete_or_none, _returned_times(schedule, release, stated.size))
+    if times is None or ended is None:
+        expected = "computed from the traced fields from which init and next compute their times"
+        raise ValueError(f"{name} must be {expected} (got {format_value(stated)}). {hint}")
+    over = ended | (np.arange(1, stated.size + 1) >= schedule.max_steps)
+    wrong = np.flatnonzero((times != stated) & ~np.append(False, over[:-1]))
+    step = wrong[0] if wrong.size else 0
+    expected = f"those of init and next, which return {times[step]!s} at step {step}"
+    check(not wrong.size, name, stated[step], expected, hint)
+    check(over[-1], name, stated, "all times that next returns before it ends", hint)
+
+
+def _unwrapped(schedule: Schedule) -> Iterator[Schedule]:
+    """Yield a schedule, the schedule that it wraps, the one that this wraps, and so on."""
+    part: Schedule | None = schedule
+    while part is not None:
+        yield part
+        part = part.schedule
+
+
+@partial(jax.jit, static_argnums=2)
+def _returned_times(schedule: Schedule, release: Array, count: int) -> tuple[Array, Array]:
+    """Return the first `count` times of a schedule, and whether it ends after each."""
+    state, first = schedule.init()
+    state = jax.tree.map(jnp.asarray, state)
+
+    def following(carry: tuple[Any, Array, Array], _: Any) -> tuple[Any, tuple[Array, Array]]:
+        state, time, ended = carry
+        new, next_time, done = schedule.next(state, release)
+        new, ended = jax.tree.map(jnp.asarray, new), ended | done
+        return (new, jnp.asarray(next_time, release.dtype), ended), (time, ended)
+
+    start = state, jnp.asarray(first, release.dtype), jnp.asarray(False)
+    return jax.lax.scan(following, start, None, length=count)[1]

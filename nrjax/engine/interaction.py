@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import copy
 from typing import Any
 
 import jax
@@ -18,13 +18,26 @@ from nrjax._base.validation import check, check_numbers, check_shape, concrete_o
 from nrjax._base.value import Value, check_array, split_value
 from nrjax.engine.checks_between_parts import (
     check_costs,
+    check_delta,
+    check_distributions,
     check_group,
-    check_noise,
+    check_integral,
+    check_last_time,
+    check_looks,
+    check_monotone,
+    check_noise_reduction,
+    check_own_value,
     check_paid_rule,
+    check_resolution,
     check_rule,
     check_sensitivities,
 )
-from nrjax.engine.checks_of_parts import check_results, state_follows_utility
+from nrjax.engine.checks_of_parts import (
+    check_results,
+    check_stated_times,
+    check_times,
+    state_follows_utility,
+)
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 _PARTS = {
@@ -34,8 +47,6 @@ _PARTS = {
     "utility": Utility,
     "rule": StoppingRule,
 }
-_FIELDS = ("value", *_PARTS, "shift")
-
 
 MADE_BY = "Make one by mechanism.until(score, ...); of a FixedRelease, by fixed.until(score, ...)."
 """The hint of errors about values that are no interactions."""
@@ -76,15 +87,18 @@ class Interaction(Pytree, kw_only=True):
             limit.
         relation: relation of the neighbours (static), by default the one that a `nrjax.Sensitivity`
             of the parts states; None if no part states one.
+        bounds_decide: whether bounds may replace the utility (static): it has bounds, and the state
+            of the rule does not depend on it.
 
     Raises:
         ValueError: a part is not an instance of its interface, or a method of it does not work
             under a trace or returns what the interface does not allow. `value` or `shift` is not
             finite or not of the process's shape. The shift is longer than the sensitivity, or the
             process cannot compute a realised loss. `max_steps` is below 1. The guarantee is for
-            another noise. Parts state different relations. The rule covers too few steps, or
-            assumes too small a sensitivity. The dtype is too coarse for the noise or the
-            sensitivity.
+            another noise. Parts state different relations. The rule covers too few steps,
+            assumes too small a sensitivity, or is for monotone utilities under another relation
+            than "add-remove". A custom schedule returns other times than it states. The dtype is
+            too coarse for the noise or the sensitivity.
     """
 
     value: Any
@@ -98,8 +112,7 @@ class Interaction(Pytree, kw_only=True):
     relation: str | None = static(default=None)
     # The parts' classes, as JAX takes classes of `register_dataclass` for equal (`Pytree`).
     _structure: tuple[str, tuple[type, ...]] = static(init=False, repr=False)
-    # Whether bounds may replace the utility: it has bounds, and the rule's state ignores it.
-    _uses_bounds: bool = static(init=False, repr=False)
+    bounds_decide: bool = static(init=False, repr=False)
 
     def __post_init__(self):
         for name, field in _checked(self).items():
@@ -115,10 +128,24 @@ class Interaction(Pytree, kw_only=True):
         """The largest number of releases."""
         return self.schedule.max_steps if self.max_steps is None else self.max_steps
 
+    def with_value(self, number: Array) -> Interaction:
+        """Return a copy with another `value.number`, without checks: use it under a trace."""
+        moved = copy.copy(self)
+        object.__setattr__(moved, "value", self.value._replace(number=number))
+        return moved
 
-def _cast(path: Any, leaf: Any, dtype: Any) -> Any:
+
+def _cast(name: str, part: Any, dtype: Any) -> Any:
+    """Cast the numbers and arrays of floats of a part to `dtype`, and keep other arrays."""
+
+    def cast(path: Any, leaf: Any) -> Any:
+        return _cast_leaf(f"{name}{jax.tree_util.keystr(path)}", leaf, dtype)
+
+    return jax.tree_util.tree_map_with_path(cast, part)
+
+
+def _cast_leaf(name: str, leaf: Any, dtype: Any) -> Any:
     """Cast a number or an array of floats to `dtype`, and return other arrays unchanged."""
-    name = f"{_FIELDS[path[0].idx]}{jax.tree_util.keystr(path[1:])}"
     if is_integer(leaf):
         expected = f"an integer that {np.dtype(dtype)} holds exactly"
         hint = "Pass a float, or declare the field nrjax.static() if it is an index."
@@ -141,7 +168,7 @@ def _cast(path: Any, leaf: Any, dtype: Any) -> Any:
 
 
 def _check_parts(interaction: Interaction) -> None:
-    """Check that each part implements its interface and is made for the process."""
+    """Check that each part implements its interface, and that the process fits the others."""
     for name, kind in _PARTS.items():
         part = getattr(interaction, name)
         if part is not None or name != "guarantee":
@@ -154,8 +181,7 @@ def _check_parts(interaction: Interaction) -> None:
     shifted = interaction.shift is None or overrides(process, NoiseProcess, "privacy_loss")
     expected = f"None for {type(process).__name__}, which does not keep the noise of all releases"
     check(shifted, "shift", interaction.shift, expected)
-    noise = getattr(getattr(utility, "utilities", utility), "noise", None)
-    fits = None in (noise, process.noise) or noise == process.noise
+    fits = None in (utility.noise, process.noise) or utility.noise == process.noise
     expected = f"for releases with {process.noise} noise, as the process has"
     check(fits, "utility", type(utility).__name__, expected, "Use both from one released(...).")
 
@@ -163,57 +189,115 @@ def _check_parts(interaction: Interaction) -> None:
 def _checked(interaction: Interaction) -> dict[str, Any]:
     """Return the fields of an interaction, validated together and cast to one dtype."""
     _check_parts(interaction)
-    process, guarantee, schedule = interaction.process, interaction.guarantee, interaction.schedule
-    utility, rule, shift = interaction.utility, interaction.rule, interaction.shift
-    parts: Any = {"guarantee": guarantee, "schedule": schedule, "rule": rule, "utility": utility}
+    relation = _checked_relation(interaction)
+    value, shift = _checked_arrays(interaction)
+    steps, max_steps = _checked_steps(interaction)
+    dtype = float_dtype(value)
+    _check_between(interaction, value, shift, steps, dtype)
+    split = _split(interaction, value, dtype)
+    parts: dict[str, Any] = {name: getattr(interaction, name) for name in _PARTS}
+    concrete = concrete_or_none(shift)
+    parts |= {"shift": shift if concrete is None else concrete.astype(dtype)}
+    parts = {"value": split.number} | parts
+    parts = {name: _cast(name, part, dtype) for name, part in parts.items()}
+    structure = _check_methods(interaction, parts, shift, dtype)
+    return {
+        **parts,
+        "value": Value(parts["value"], None if split.rest is None else jnp.asarray(split.rest)),
+        "max_steps": None if max_steps is None else jnp.asarray(max_steps, jnp.int32),
+        "relation": relation,
+        "_structure": structure,
+        "bounds_decide": _bounds_decide(parts["utility"], parts["rule"], dtype),
+    }
+
+
+def _checked_relation(interaction: Interaction) -> str | None:
+    """Return the relation that the parts share, checked against the rule's assumptions."""
+    names = ("guarantee", "schedule", "rule", "utility")
     if interaction.relation is not None:
         split_relation(interaction.relation)
-    relation = shared_relation(interaction=interaction, **parts)
-    check_group(rule, utility, relation)
-    value = interaction.value
+    stated = {name: getattr(interaction, name) for name in names}
+    relation = shared_relation(interaction=interaction, **stated)
+    check_group(interaction.rule, interaction.utility, relation)
+    check_monotone(interaction.rule, relation)
+    return relation
+
+
+def _checked_arrays(interaction: Interaction) -> tuple[Any, Any]:
+    """Return the value and the shift as arrays of the process's shape."""
+    value, shift, shape = interaction.value, interaction.shift, tuple(interaction.process.shape)
     value = value.whole() if isinstance(value, Value) else value  # from dataclasses.replace
-    shape = tuple(process.shape)
     value = check_array("value", value, shape)
-    shift = None if shift is None else check_array("shift", shift, shape)
+    return value, None if shift is None else check_array("shift", shift, shape)
+
+
+def _checked_steps(interaction: Interaction) -> tuple[int | None, Any]:
+    """Return the largest number of releases, None if it is traced, and `max_steps`."""
+    rule, utility, max_steps = interaction.rule, interaction.utility, interaction.max_steps
     number = check_numbers(
         "max_steps",
         interaction.steps,
         lambda n: n.dtype.kind in "iu" and n.ndim == 0 and 1 <= n < 2**30,
         "an integer, at least 1 and below 2^30",
     )
-    dtype = float_dtype(value)
-    max_steps = interaction.max_steps
-    steps = None if number is None else min(int(number), schedule.max_steps)
-    if steps is None:  # traced: the trial ends when a sequence of utilities or thresholds ends
-        lengths = [n for n in (rule.max_steps, utility.max_steps) if n is not None]
-        max_steps = jnp.minimum(max_steps, min(lengths, default=2**30 - 1))
-    check_rule(rule, utility, guarantee, steps, dtype)
-    check_noise(value, process, guarantee, schedule, dtype)
+    if number is not None:
+        return min(int(number), interaction.schedule.max_steps), max_steps
+    # The trial ends when a sequence of utilities or thresholds ends.
+    lengths = [n for n in (rule.max_steps, utility.max_steps) if n is not None]
+    return None, jnp.minimum(max_steps, min(lengths, default=2**30 - 1))
+
+
+def _check_between(
+    interaction: Interaction, value: Any, shift: Any, steps: int | None, dtype: Any
+) -> None:
+    """Check the parts against each other, before they are cast."""
+    process, guarantee, schedule = interaction.process, interaction.guarantee, interaction.schedule
+    check_times(schedule)
+    check_rule(interaction.rule, interaction.utility, guarantee, steps, dtype)
+    check_delta(guarantee)
+    check_distributions(process, guarantee, schedule)
+    check_looks(guarantee, schedule, dtype)
+    check_integral(process, value, schedule, dtype)
+    check_own_value(process, value, dtype)
+    check_noise_reduction(process, schedule)
+    check_last_time(process, schedule, dtype)
+    check_resolution(value, process, schedule, dtype)
     check_sensitivities(shift, guarantee, schedule)
-    check_paid_rule(rule, guarantee, schedule)
-    split = interaction.value
-    if not isinstance(split, Value) or value is not split.number:
-        sensitivity = None if guarantee is None else guarantee.sensitivity
-        split = split_value(value, dtype, sensitivity, process.integral)
-    concrete_shift = concrete_or_none(shift)
-    cast_shift = shift if concrete_shift is None else concrete_shift.astype(dtype)
-    parts = (split.number, process, guarantee, schedule, utility, rule, cast_shift)
-    parts = jax.tree_util.tree_map_with_path(partial(_cast, dtype=dtype), parts)
-    structure = (str(jax.tree.structure(parts)), tuple(type(part) for part in parts))
+    check_paid_rule(interaction.rule, guarantee, schedule)
+
+
+def _split(interaction: Interaction, value: Any, dtype: Any) -> Value:
+    """Return the private value in the dtype of the run, with the rounding error of the cast."""
+    given, guarantee = interaction.value, interaction.guarantee
+    if isinstance(given, Value) and value is given.number:
+        return given
+    sensitivity = None if guarantee is None else guarantee.sensitivity
+    return split_value(value, dtype, sensitivity, interaction.process.integral)
+
+
+def _check_methods(
+    interaction: Interaction, parts: dict[str, Any], shift: Any, dtype: Any
+) -> tuple[str, tuple[type, ...]]:
+    """Check what the methods of the parts return, and return the structure of the parts."""
+    process, cast = interaction.process, tuple(parts.values())
+    structure = (str(jax.tree.structure(cast)), tuple(type(part) for part in cast))
     if shift is not None:
         # A process may check the shift's concrete numbers.
         state = jax.eval_shape(process.init, abstract_key(), jnp.ones((), dtype))
         jax.eval_shape(lambda state: process.privacy_loss(state, shift), state)
-    check_results(parts, structure)
-    check_costs(parts[2], parts[3], dtype)
-    first: Array = jnp.int32(0)
-    utility = parts[4].at(first)
-    bounded = any(overrides(utility, Utility, name) for name in ("bounds", "bounds_from_release"))
-    return {
-        **dict(zip(_FIELDS, parts, strict=True)),
-        "value": Value(parts[0], None if split.rest is None else jnp.asarray(split.rest)),
-        "max_steps": None if max_steps is None else jnp.asarray(max_steps, jnp.int32),
-        "relation": relation,
-        "_structure": structure,
-        "_uses_bounds": bounded and not state_follows_utility(parts[5], dtype),
-    }
+    check_results(cast, structure)
+    check_stated_times(
+        interaction.schedule,
+        lambda schedule: _cast("schedule", schedule, dtype),
+        tuple(process.shape),
+        dtype,
+    )
+    check_costs(parts["guarantee"], parts["schedule"], dtype)
+    return structure
+
+
+def _bounds_decide(utility: Utility, rule: StoppingRule, dtype: Any) -> bool:
+    """Return whether bounds may replace the utility, which the state of the rule then ignores."""
+    first: Any = utility.at(jnp.int32(0))
+    bounded = any(overrides(first, Utility, name) for name in ("bounds", "bounds_from_release"))
+    return bounded and not state_follows_utility(rule, dtype)

@@ -93,7 +93,7 @@ def settle_for_test(
         levels = grid  # a boundary at fixed times may cost less than asked for
     guarantee, schedule = settle(guarantee, levels)
     check(guarantee is not None, "guarantee", None, "given for a private test")
-    times = concrete_or_none(getattr(schedule, "times", None))
+    times = concrete_or_none(schedule.times)
     check(times is not None, "levels", levels, "epsilons or a nrjax.Grid for a private test")
     test = set_up(guarantee.epsilon(times))
     used = schedule if test.first == 0 else Grid.explicit(np.asarray(times)[test.first :])

@@ -115,7 +115,8 @@ class Releases(Pytree):
         check_time(time)
         check(np.ndim(time) == 0, "time", time, "a scalar")
         number, count = concrete_or_none(time), concrete_or_none(self.count)
-        times, looks = concrete_or_none(self.times), getattr(self.guarantee, "fixed_times", None)
+        times = concrete_or_none(self.times)
+        looks = None if self.guarantee is None else self.guarantee.fixed_times
         dtype = self.times.dtype
         if number is not None:
             with np.errstate(over="ignore", under="ignore"):

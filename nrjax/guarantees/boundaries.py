@@ -142,7 +142,7 @@ class Boundary(SafeGuarantee):
         Raises:
             ValueError: the times are not as `GridBoundary` requires.
         """
-        times = concrete_or_none(getattr(schedule, "times", None))
+        times = concrete_or_none(schedule.times)
         if times is None:
             return self
         return GridBoundary.of(self, np.unique(times.astype(float_dtype()))[::-1])

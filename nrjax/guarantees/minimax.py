@@ -51,7 +51,7 @@ class MinimaxBoundary(Guarantee):
         Raises:
             ValueError: the schedule has no fixed times, or they are not as `GridBoundary` requires.
         """
-        times = concrete_or_none(getattr(schedule, "times", None))
+        times = concrete_or_none(schedule.times)
         hint = "Use a nrjax.Grid, or a boundary for any times, such as tight_at_epsilon=0.3."
         check(times is not None, "schedule", schedule, "one of fixed times", hint)
         falling = np.unique(np.asarray(times).astype(float_dtype()))[::-1]

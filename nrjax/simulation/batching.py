@@ -94,7 +94,7 @@ class Batching:
             return self.inner_steps
         # On a GPU a check costs kernel launches, even for few lanes, so it is made less often.
         _, trial = first_member(trials)
-        if trial._uses_bounds:
+        if trial.bounds_decide:
             return min(8 if self.on_cpu else 16, trial.schedule.max_steps)
         most = 12 if self.on_cpu else 16
         # The utility is evaluated until the next check, also for trials that have ended.
@@ -125,7 +125,7 @@ class Batching:
         # `bounds_from_release` gain from larger tiles all the same.
         utility = trial.utility.at(jnp.int32(0))
         few = overrides(utility, Utility, "bounds") or not self.on_cpu
-        spared = bounded or (length is None and trial._uses_bounds and few)
+        spared = bounded or (length is None and trial.bounds_decide and few)
         # A step of a path is no larger than a state. Rows are rounded up to whole tiles.
         path_tile = power_of_two(2**28 // (bytes_of(state) * (length or 1)), 1, sizes.tile)
         if tile is None:
@@ -137,7 +137,7 @@ class Batching:
             if not self.on_cpu:  # data that a score takes from its scope are not among its leaves
                 evaluated = largest_array(steps.assess, trial, jnp.int32(0), first.process)
                 tile = power_of_two(_EVALUATED // max(evaluated, 1), 1, tile)
-            if length is None and not trial._uses_bounds:
+            if length is None and not trial.bounds_decide:
                 # The states of a tile, and its noise at several steps, should fit into the cache.
                 size = max(math.prod(trial.process.shape), 1)
                 tile = min(tile, power_of_two(sizes.numbers // size, 256, sizes.numbers))

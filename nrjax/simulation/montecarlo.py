@@ -89,7 +89,7 @@ def outcomes(
     tile, width = batching.resolve(trial)
     options = Options(tile, fields, derived, width, batching.resolve_inner_steps(trial))
     _, first = first_member(trial)
-    if first._uses_bounds and (first.schedule.max_steps > 1 or not options.exact):
+    if first.bounds_decide and (first.schedule.max_steps > 1 or not options.exact):
         work = lanes.run
     else:
         options = options._replace(lanes=tile, accelerated=not batching.on_cpu)

@@ -82,9 +82,11 @@ class ThresholdRule(StoppingRule):
     Attributes:
         threshold: tau, in units of the utility, not NaN: a scalar, or one number for each step,
             shape (steps,). After the last step the rule never stops a trial.
+        epsilon: privacy level of one test; None if the rule has no level of its own.
     """
 
     threshold: Any
+    epsilon = None
 
     def __post_init__(self):
         value, expected = as_table(self.threshold), "a number, or a vector of numbers"
@@ -165,7 +167,7 @@ class ThresholdRule(StoppingRule):
         if sensitivity is None:
             return
         name, smallest = np.dtype(dtype).name, np.min(sensitivity)
-        epsilon = concrete_or_none(getattr(self, "epsilon", None))
+        epsilon = concrete_or_none(self.epsilon)
         if epsilon is not None:
             multiple = self.max_noise_multiple
             with jax.ensure_compile_time_eval():

@@ -264,7 +264,7 @@ class Case:
 
 def _goal_of(rule: StoppingRule) -> float | None:
     """Return the threshold of a rule, or None if it is not one finite number."""
-    threshold = np.asarray(getattr(rule, "threshold", np.nan))
+    threshold = np.asarray(np.nan if rule.threshold is None else rule.threshold)
     is_number = threshold.ndim == 0 and np.isfinite(threshold)
     return _decimal(threshold) if is_number else None
 

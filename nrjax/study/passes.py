@@ -82,7 +82,7 @@ def pass_specs(case: Case, trials: int, chunk: int | None, keep: str) -> dict[st
 
 def _one_outcome(interaction: Any, key: Array) -> Any:
     start = steps.start(interaction, key)
-    if interaction._uses_bounds:  # bounds decide, so the fingerprint must include them
+    if interaction.bounds_decide:  # bounds decide, so the fingerprint must include them
         lanes.decide_from_bounds(interaction, start)
     return steps.finish(interaction, steps.step(interaction, start))
 

@@ -64,10 +64,10 @@ def check_until_se(cases: Mapping[str, Case], settings: Any) -> None:
         return
     smallest = {}
     for name, case in cases.items():
-        guarantee = getattr(case.trial, "guarantee", None)
-        if isinstance(case.trial, Interaction) and guarantee is not None:
-            times = np.ravel(getattr(case.trial.schedule, "times", np.nan))
-            smallest[name] = float(guarantee.epsilon(times[0])) if np.isfinite(times[0]) else 0.0
+        trial = case.trial
+        if isinstance(trial, Interaction) and trial.guarantee is not None:
+            times = trial.schedule.times
+            smallest[name] = 0.0 if times is None else float(trial.guarantee.epsilon(times[0]))
     expected = "left out, since no case has an epsilon"
     check(len(smallest) > 0, "until_se", settings.until_se, expected)
     for name, epsilon in smallest.items() if settings.keep == "summary" else ():

@@ -114,7 +114,7 @@ def test_inner_steps_depend_on_the_platform_and_the_data():
             rule = nrjax.PublicThreshold(0.0) if bounds else Uncertain(0.0)
             parts: dict[str, Any] = logistic_parts() | {"rule": rule}
             learned = nrjax.Interaction(**parts)
-            assert learned._uses_bounds == bounds
+            assert learned.bounds_decide == bounds
             assert nrjax.Batching(devices=[device]).resolve_inner_steps(learned) == several
     program = montecarlo.outcomes(trial, 8, batching=nrjax.Batching(devices=ONE))
     assert program.options.inner_steps == nrjax.Batching(devices=ONE).resolve_inner_steps(trial)
