@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.fields import explain_fields
+from nrjax._base.keys import is_custom
 from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import static
 from nrjax._base.sensitivities import check_norm, shared_relation, split_relation
@@ -19,7 +20,7 @@ from nrjax._base.validation import check, check_positive, float_if_large
 from nrjax.composition._ledger import Ledger, leq_with_tolerance
 from nrjax.composition._state import check_owner, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
-from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
+from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule, last_time_of
 
 _KINDS = *REDUCTIONS, ExPost
 
@@ -126,12 +127,13 @@ class FilteredSchedule(Schedule):
     @property
     def noise(self) -> str | None:
         """The `NoiseProcess.noise` for which the costs hold, or None for any noise."""
-        return getattr(self.guarantee if self.kind is ExPost else self.kind, "noise", None)
+        payer: Any = self.guarantee if self.kind is ExPost else self.kind
+        return payer.noise
 
     @property
     def last_time(self) -> Any:
         """The last time of the wrapped schedule, which may end earlier."""
-        return self.schedule.last_time
+        return last_time_of(self.schedule)
 
     def request(self, time: ArrayLike, answers: Array | int = 1) -> Any:
         """Return the request for a stop at `time`, after `answers` answers of the rule."""
@@ -142,17 +144,8 @@ class FilteredSchedule(Schedule):
         epsilon = jnp.full_like(time, jnp.nan)  # unused
         if self.guarantee is not None and not pure:
             epsilon = jnp.asarray(self.guarantee.epsilon(time), time.dtype)
-        cost = self._answer_cost(epsilon, answers)
+        cost = self.rule.largest_cost(epsilon, answers)
         return self._releases(time), Pure(cost) if pure else ExPost(cost, cap=self._test_cap())
-
-    def _answer_cost(self, epsilon: Array, answers: Array | int) -> Array:
-        """Return the cost of the more expensive of the rule's two answers."""
-        cost = self.rule.cost  # pyright: ignore[reportOptionalMemberAccess]
-        return jnp.maximum(*(cost(epsilon, stopped, answers) for stopped in (True, False)))
-
-    def _fixed_cost(self, outcome: Outcome) -> Array:
-        """Return the cost of a rule whose answers are charged as `Pure`."""
-        return self._answer_cost(jnp.full_like(outcome.time, jnp.nan), 1)
 
     def _largest_epsilon(self) -> Array | None:
         """Return the guarantee's epsilon at the last time, or None if that is unknown."""
@@ -161,11 +154,19 @@ class FilteredSchedule(Schedule):
         return jnp.nan_to_num(self.guarantee.epsilon(self.last_time), nan=0.0)
 
     def _test_cap(self) -> Array | None:
-        """Return the largest cost of the answers, None if unknown or if caps are ignored."""
+        """Return the largest cost of the answers, None if unknown or if caps are ignored.
+
+        The costs of the rules of this package rise with epsilon and with the number of answers. A
+        filter refuses the answers of a custom rule whose cost at a smaller epsilon is above the
+        cap.
+        """
         if self.rule is None or not self.filter.takes_caps:
             return None
         epsilon = self._largest_epsilon() if self.rule.uses_epsilon else jnp.asarray(jnp.nan)
-        return None if epsilon is None else self._answer_cost(epsilon, self.max_steps)
+        if epsilon is None or not is_custom(self.rule):
+            return None if epsilon is None else self.rule.largest_cost(epsilon, self.max_steps)
+        counts = jnp.arange(1, self.max_steps + 1, dtype=jnp.int32)
+        return jnp.max(jax.vmap(functools.partial(self.rule.largest_cost, epsilon))(counts))
 
     def _charges_pure(self) -> bool:
         """Return whether answers are charged as a `Pure` request.
@@ -187,7 +188,7 @@ class FilteredSchedule(Schedule):
         """Return the request with a trial's actual cost, close to 0 if nothing was released."""
         released = outcome.step >= 0
         largest = largest_divisor(outcome.time.dtype)
-        looks = getattr(self.guarantee, "fixed_times", None)
+        looks = None if self.guarantee is None else self.guarantee.fixed_times
         if self.kind is ExPost and looks is not None:
             largest = jnp.asarray(looks, outcome.time.dtype)[0]
         releases = self._releases(jnp.where(released, outcome.time, largest))
@@ -196,7 +197,8 @@ class FilteredSchedule(Schedule):
         if self.rule is None:
             return releases
         if self._charges_pure():
-            return releases, Pure(jnp.where(released, self._fixed_cost(outcome), 0))
+            fixed = self.rule.largest_cost(jnp.full_like(outcome.time, jnp.nan))
+            return releases, Pure(jnp.where(released, fixed, 0))
         cost = jnp.where(released, outcome.test_epsilon, 0)
         return releases, ExPost(cost, cap=self._test_cap())
 
@@ -213,8 +215,9 @@ class FilteredSchedule(Schedule):
         # Without a rule in the schedule, tests must be free. A failed rule costs infinity.
         test = outcome.test_epsilon
         known = (test == 0) if self.rule is None else (test < jnp.inf)
-        if self._charges_pure():
-            known &= leq_with_tolerance(test, self._fixed_cost(outcome))
+        if self.rule is not None and self._charges_pure():
+            fixed = self.rule.largest_cost(jnp.full_like(outcome.time, jnp.nan))
+            known &= leq_with_tolerance(test, fixed)
         known &= ~(outcome.mechanism_epsilon == jnp.inf) & (outcome.status != Status.OVERFLOW)
         outcome = outcome._replace(test_epsilon=jnp.where(known, test, 0))
         charged, ok = self.filter.spend(state, self.spent(outcome))
