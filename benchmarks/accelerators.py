@@ -120,8 +120,8 @@ def _counts(trials: int) -> Loop:
     program = passes["outcome"]
 
     def one(key: Any) -> Any:
-        session = program.trial.run(key)
-        return session.steps, session
+        result = program.trial.run(key)
+        return result.steps, result
 
     def every() -> float:
         return float(np.sum(program.run_all(KEY, trials)["steps"], dtype=float))

@@ -21,7 +21,7 @@ from benchmarks.rows import Row, peak_gib
 from nrjax.simulation import montecarlo
 from nrjax.simulation.moments import mean_and_variance
 from nrjax.study import case
-from nrjax.study.passes import pass_specs
+from nrjax.study.passes import passes_of
 
 FIELDS = tuple(name for name in case.FIELDS if name != "time")
 LEVELS, LOW, HIGH = 100, 0.6, 20.0
@@ -51,7 +51,7 @@ def interaction():
 
 def planned(trials, chunk=None):
     """Return what counts the trials of a study that keeps summaries."""
-    return pass_specs(nrjax.Case(trial=interaction()), trials, chunk, "summary")["outcome"].make()
+    return passes_of(nrjax.Case(trial=interaction()), trials, chunk, "summary")["outcome"].program()
 
 
 def folded(program, trials):

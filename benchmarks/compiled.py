@@ -178,13 +178,13 @@ def _integers(trials: int) -> Case:
     return Case(trials, _simulated(trial, case.batching), numba_data.integers, arguments)
 
 
-def _session(trials: int, samples: int) -> Case:
+def _budgeted_counts(trials: int, samples: int) -> Case:
     """Return a case of `rogers2023` under Brownian noise."""
     chosen = rogers2023.Settings(samples=(samples,), method=("brownian",))
     (case,) = rogers2023.cases(chosen)[0].values()
     facts, release = case.labels, case.trial
     assert isinstance(release, CountRelease)
-    program = montecarlo.sessions(release, trials)
+    program = montecarlo.custom_trials(release, trials)
     budget = numpy_rogers.unified(facts["epsilon"], facts["delta"], facts["selection"])
     plain = facts["selection"], budget.selection, budget.total, facts["smallest"], facts["levels"]
     arguments = (*_floats(release.counts, facts["alpha"]), *plain)
@@ -192,7 +192,7 @@ def _session(trials: int, samples: int) -> Case:
     def ours(key: Any, trials: int) -> np.ndarray:
         return program.run_all(key, trials)["attempted"] - 1
 
-    return Case(trials, ours, numba_data.session, arguments, unit="count")
+    return Case(trials, ours, numba_data.budgeted_counts, arguments, unit="count")
 
 
 _SCALAR = {
@@ -212,7 +212,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "logistic: 10,000 rows": functools.partial(_erm, 1024, "logistic"),
     "ridge: 39 features": functools.partial(_erm, 1024, "ridge"),
     "counts: discrete Laplace": functools.partial(_integers, 2**14),
-    "counts under a budget: 128,000 samples": functools.partial(_session, 2**12, 128_000),
+    "counts under a budget: 128,000 samples": functools.partial(_budgeted_counts, 2**12, 128_000),
 }
 """Functions that make the cases, by name."""
 

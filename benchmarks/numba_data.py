@@ -187,8 +187,8 @@ def _integers(state, times, slack, allowed):
 
 
 @njit(fastmath=True)
-def _session(state, counts, alpha, selection, charge, total, smallest, levels):
-    """Release the largest counts until the budget is spent, as in `numpy_rogers.session`.
+def _budgeted_counts(state, counts, alpha, selection, charge, total, smallest, levels):
+    """Release the largest counts until the budget is spent, as in `numpy_rogers.run_trial`.
 
     All of a trial's Gumbel noise is drawn at once, which has the same distribution. A count is
     released level by level. Returns the number of the last selected count, from 0, and of those
@@ -226,4 +226,4 @@ def _session(state, counts, alpha, selection, charge, total, smallest, levels):
 
 
 logistic, ridge = in_parallel(_logistic), in_parallel(_ridge)
-integers, session = in_parallel(_integers), in_parallel(_session)
+integers, budgeted_counts = in_parallel(_integers), in_parallel(_budgeted_counts)

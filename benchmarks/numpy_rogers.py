@@ -81,7 +81,7 @@ def doubling(rng, count, alpha, smallest, most, levels):
 METHODS = {"brownian": reduction, "doubling": doubling}
 
 
-def session(rng, counts, method, alpha, selection, budget, smallest, levels=1000) -> Trial:
+def run_trial(rng, counts, method, alpha, selection, budget, smallest, levels=1000) -> Trial:
     """Run one trial.
 
     Args:

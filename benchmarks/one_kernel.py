@@ -39,7 +39,7 @@ from nrjax._base import normals, threefry
 from nrjax.processes import Brownian
 from nrjax.simulation import blocks, montecarlo
 from nrjax.simulation.program import Program
-from nrjax.study.passes import pass_specs
+from nrjax.study.passes import passes_of
 
 _LANES = 256
 """Number of trials per kernel instance: two per thread of a warpgroup."""
@@ -216,7 +216,7 @@ def compare(trials: int, repeats: int) -> None:
     """Print the seconds of both loops, and the number of outcomes that differ."""
     trial = dataclasses.replace(billion_trials.interaction(), value=np.float32(3.0))
     chunk = min(nrjax.Batching().resolve_chunk(trial), trials)
-    summaries = pass_specs(nrjax.Case(trial=trial), trials, None, "summary")["outcome"].make()
+    summaries = passes_of(nrjax.Case(trial=trial), trials, None, "summary")["outcome"].program()
 
     def outcomes(program: Program) -> None:
         for _, launch in program.launches(KEY, trials, 0):

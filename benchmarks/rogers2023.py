@@ -48,7 +48,7 @@ def run_numpy(facts, counts, trials):
     rng = np.random.default_rng(0)
     before = time.perf_counter()
     results = [
-        numpy_rogers.session(rng, counts, *arguments, facts["levels"]) for _ in range(trials)
+        numpy_rogers.run_trial(rng, counts, *arguments, facts["levels"]) for _ in range(trials)
     ]
     return time.perf_counter() - before, np.array(results)
 

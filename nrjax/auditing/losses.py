@@ -60,7 +60,7 @@ class Losses:
     """
 
     def __init__(self, trial: Any, hockey_stick: bool):
-        self._program = montecarlo.sessions(trial, _CHUNK)
+        self._program = montecarlo.custom_trials(trial, _CHUNK)
         self._hockey_stick = hockey_stick
         self._masses = np.exp(np.asarray(trial.log_masses, float))
         self.values, self.excess, self.step = np.empty(0), np.empty(0), np.empty(0, int)

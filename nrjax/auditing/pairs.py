@@ -63,7 +63,7 @@ def _transcripts(
         columns = [part["step"] + 0.5 * (part["status"] == Status.STOPPED), part["release"]]
     else:
         fields = ("transcript", "epsilon")
-        part = montecarlo.sessions(trial, _CHUNK, fields=fields).run_all(key, trials)
+        part = montecarlo.custom_trials(trial, _CHUNK, fields=fields).run_all(key, trials)
         columns = [part["transcript"]]
     table = np.concatenate([np.reshape(column, (trials, -1)) for column in columns], axis=1)
     return np.asarray(table, float), np.asarray(part["epsilon"], float), statuses

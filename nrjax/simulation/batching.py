@@ -16,7 +16,7 @@ from nrjax._base.validation import check, check_integer
 from nrjax.engine import steps
 from nrjax.engine.interaction import Interaction
 from nrjax.simulation.families import Trials, as_family
-from nrjax.simulation.tiles import Session
+from nrjax.simulation.tiles import CustomTrial
 from nrjax.types import Utility, overrides
 
 
@@ -159,11 +159,11 @@ class Batching:
         most = min(2**28 // bytes_of(outcome), largest)
         return power_of_two(most // math.prod(as_family(trials).axes), 1, largest)
 
-    def resolve_sessions(self, session: Session) -> int:
+    def resolve_custom_trials(self, trial: CustomTrial) -> int:
         """Return the number of custom trials that run together."""
         if self.tile is not None or self.on_cpu:
             return self.tile or 256
-        evaluated = largest_array(lambda key: session.run(key_for(session, key)), abstract_key())
+        evaluated = largest_array(lambda key: trial.run(key_for(trial, key)), abstract_key())
         return power_of_two(_EVALUATED // max(evaluated, 1), 1, 2**15)
 
 

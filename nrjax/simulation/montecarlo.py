@@ -123,8 +123,8 @@ def paths(
     return _program(trial, work, chunk, batching, options, Path._fields)
 
 
-def sessions(
-    trial: tiles.Session,
+def custom_trials(
+    trial: tiles.CustomTrial,
     chunk: int,
     batching: Batching | None = None,
     fields: Sequence[str] | None = None,
@@ -139,7 +139,7 @@ def sessions(
     ends.
     """
     batching = check_batching(batching)
-    options = Options(batching.resolve_sessions(trial), fields, derived)
+    options = Options(batching.resolve_custom_trials(trial), fields, derived)
     return _program(trial, tiles.run, chunk, batching, options)
 
 

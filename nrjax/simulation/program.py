@@ -19,7 +19,7 @@ from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import check, check_integer
 
 
-@partial(jax.jit, static_argnames=("work", "mesh", "options", "meaning"))
+@partial(jax.jit, static_argnames=("work", "mesh", "options", "code_fingerprint"))
 def _on_devices(
     trial: Any,
     key: Array,
@@ -29,14 +29,14 @@ def _on_devices(
     work: Callable[..., Any],
     mesh: Mesh,
     options: Any,
-    meaning: str = "",
+    code_fingerprint: str = "",
 ) -> Any:
     """Run `work` on every device, with its own entries of `firsts` and `counts`.
 
-    `meaning` is part of the cache key. A new value forces a new trace, which is needed if a
-    function refers to something that has changed.
+    `code_fingerprint` is part of the cache key. A new value forces a new trace, which is needed if
+    a function refers to something that has changed.
     """
-    del meaning
+    del code_fingerprint
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
         return work(trial, unrolled_key(key), first[0], count[0], options)
@@ -131,8 +131,8 @@ def _in_pinned_memory(shards: Any, rows: int) -> Any:
 class Program:
     """A compiled program that runs any trials of one kind, at most `chunk` at a time.
 
-    `montecarlo.outcomes`, `paths` and `sessions` make programs. Two programs share a compilation if
-    their trials differ only in numbers and all other attributes are equal.
+    `montecarlo.outcomes`, `paths` and `custom_trials` make programs. Two programs share a
+    compilation if their trials differ only in numbers and all other attributes are equal.
 
     Attributes:
         trial: an interaction, a `Family` of interactions or a custom trial: a pytree.
@@ -141,8 +141,8 @@ class Program:
         chunk: largest number of trials at a time.
         devices: devices that share the trials.
         options: options of `work`; hashable.
-        meaning: a text that changes with what the functions of `options` refer to, so that the
-            functions are compiled again.
+        code_fingerprint: text that changes with the code to which the functions of `options` refer,
+            so that the functions are compiled again.
     """
 
     trial: Any
@@ -150,7 +150,7 @@ class Program:
     chunk: int
     devices: tuple[Any, ...]
     options: Any
-    meaning: str = ""
+    code_fingerprint: str = ""
 
     def __post_init__(self):
         _check_untraced(self.trial)
@@ -166,14 +166,15 @@ class Program:
         """The cache key of the compilation, which programs with equal keys share."""
         leaves, structure = jax.tree.flatten(self.trial)
         types = tuple(map(jax.typeof, leaves))
-        return self.work, self.devices, self.options, self.meaning, structure, types
+        return self.work, self.devices, self.options, self.code_fingerprint, structure, types
 
     def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = None) -> Any:
         key = check_key(key)
         _check_untraced(key)
         mesh = Mesh(np.array(self.devices), ("trials",))
         arrays = (self.trial, key, firsts.astype(np.uint32), counts.astype(np.int32))
-        static = {"work": self.work, "options": self.options, "meaning": self.meaning}
+        static = {"work": self.work, "options": self.options}
+        static["code_fingerprint"] = self.code_fingerprint
         with neutral_config(mesh):
             return (action or _on_devices)(*arrays, mesh=mesh, **static)
 

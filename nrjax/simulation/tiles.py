@@ -76,7 +76,7 @@ def derive(function: Callable[..., Any], result: Any, trial: Any) -> Any:
     return function(result, trial) if isinstance(function, OfTrial) else function(result)
 
 
-class Session(Protocol):
+class CustomTrial(Protocol):
     """A custom trial: a pytree with a method `run`, such as `nrjax.counts.CountRelease`."""
 
     def run(self, key: Array) -> Any:

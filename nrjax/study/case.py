@@ -15,7 +15,7 @@ from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.resolved import Resolved
-from nrjax.simulation.tiles import Session
+from nrjax.simulation.tiles import CustomTrial
 from nrjax.study.checks import (
     RESERVED,
     check_folders,
@@ -205,7 +205,7 @@ class Case:
         Study mean: laplace
     """
 
-    trial: Interaction | Session
+    trial: Interaction | CustomTrial
     labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     goal: float | None = None
     quantities: Mapping[str, Quantity | Callable[[Any], Array]] = dataclasses.field(

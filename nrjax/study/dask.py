@@ -24,9 +24,9 @@ from nrjax._base.extras import missing
 from nrjax.study import devices, provenance
 from nrjax.study.local import (
     FILE_SECONDS,
+    CasePasses,
     Computed,
     Pace,
-    PassSpecs,
     Pending,
     Task,
     largest_file,
@@ -42,7 +42,7 @@ _RETRIES = 2
 
 
 def run_on_dask(
-    client: Any, store: Store, key: Array, passes: PassSpecs, pending: Pending, progress: Any
+    client: Any, store: Store, key: Array, passes: CasePasses, pending: Pending, progress: Any
 ) -> Computed:
     """Run pending trials on the workers of a Dask client, and yield the arrays of each file.
 
@@ -109,13 +109,13 @@ def run_on_dask(
 class _Waiting:
     """The queue of trials without a worker, cut into files that take about equally long."""
 
-    def __init__(self, store: Store, passes: PassSpecs, pending: Pending):
+    def __init__(self, store: Store, passes: CasePasses, pending: Pending):
         self._spans = deque((name, span) for name, spans in pending.items() for span in spans)
         self._pace: dict[tuple[str, str], Pace] = {}
         for case, name in pending:
             pass_ = store.pass_of(case, name)
             if pass_.chunk is None:  # otherwise a file is a whole chunk
-                least = passes[case][name].make().batch
+                least = passes[case][name].program().batch
                 self._pace[case, name] = Pace(least, largest_file(pass_), FILE_SECONDS)
 
     def __bool__(self) -> bool:
@@ -137,7 +137,7 @@ class _Waiting:
             pace.took(task.trials, seconds)
 
 
-def serialise(passes: PassSpecs, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
+def serialise(passes: CasePasses, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
     """Return the passes, key and fingerprints of a study as bytes to send to the workers.
 
     The bytes include the modules of the study's file or notebook.

@@ -19,11 +19,11 @@ from nrjax.simulation.counting import merge
 from nrjax.simulation.program import Program
 from nrjax.study import provenance
 from nrjax.study.ahead import compiled_ahead
-from nrjax.study.passes import PassSpec
+from nrjax.study.passes import CasePass
 from nrjax.study.schema import Pass
 from nrjax.study.store import Store
 
-PassSpecs = Mapping[str, Mapping[str, PassSpec]]
+CasePasses = Mapping[str, Mapping[str, CasePass]]
 """The passes of a study, by name of the case and name of the pass."""
 
 Pending = Mapping[tuple[str, str], list[range]]
@@ -89,7 +89,7 @@ class Pace:
 
 
 def programs(
-    passes: PassSpecs, fingerprints: Mapping[str, Mapping[str, str]]
+    passes: CasePasses, fingerprints: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str], Program]:
     """Return the program of each pass, by case and pass.
 
@@ -97,19 +97,19 @@ def programs(
     """
     return {
         (case, name): dataclasses.replace(
-            spec.make(), meaning=fingerprints[case][name][: provenance.PROGRAM]
+            each.program(), code_fingerprint=fingerprints[case][name][: provenance.PROGRAM]
         )
-        for case, specs in passes.items()
-        for name, spec in specs.items()
+        for case, own in passes.items()
+        for name, each in own.items()
     }
 
 
 def fill(
     store: Store,
     key: Array,
-    passes: PassSpecs,
+    passes: CasePasses,
     progress: Progress | None,
-    compute: Callable[[Store, Array, PassSpecs, Pending, Progress | None], Computed],
+    compute: Callable[[Store, Array, CasePasses, Pending, Progress | None], Computed],
 ) -> None:
     """Run every pending trial of a store, and write the results.
 
@@ -122,9 +122,7 @@ def fill(
     """
     with store.writer() as writer, ThreadPoolExecutor(1, "writing") as thread:
         pending = {
-            (case, name): store.pending(case, name)
-            for case, specs in passes.items()
-            for name in specs
+            (case, name): store.pending(case, name) for case, own in passes.items() for name in own
         }
         with contextlib.closing(compute(store, key, passes, pending, progress)) as computed:
             written = thread.submit(lambda: None)
@@ -137,7 +135,7 @@ def fill(
 
 
 def run_locally(
-    store: Store, key: Array, passes: PassSpecs, pending: Pending, progress: Progress | None
+    store: Store, key: Array, passes: CasePasses, pending: Pending, progress: Progress | None
 ) -> Computed:
     """Run pending trials on the devices of this process, and yield the arrays of each file."""
     made = programs(passes, store.settings["fingerprints"]) if any(pending.values()) else {}

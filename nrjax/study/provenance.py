@@ -22,7 +22,7 @@ from nrjax._base.validation import check
 from nrjax._base.version import __version__
 from nrjax.study.checks import check_mapping, strict_json
 from nrjax.study.fingerprint import PROGRAM, Fingerprint, digest, leaf_of
-from nrjax.study.passes import PassSpec
+from nrjax.study.passes import CasePass
 from nrjax.study.schema import StoredCase, to_json
 from nrjax.study.store import Store
 
@@ -85,7 +85,7 @@ def _processor() -> dict[str, str]:
     }
 
 
-def fingerprints(passes: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[str, str]]:
+def fingerprints(passes: Mapping[str, Mapping[str, CasePass]]) -> dict[str, dict[str, str]]:
     """Return the fingerprint of each pass, by case and pass, as a store records it.
 
     Raises:
@@ -99,7 +99,7 @@ def fingerprints(passes: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict
 
 @sharing_traces()
 def identify(
-    passes: Mapping[str, Mapping[str, PassSpec]],
+    passes: Mapping[str, Mapping[str, CasePass]],
 ) -> dict[str, dict[str, Fingerprint]]:
     """Return a fingerprint of the program and the data of each pass, by case and pass.
 
@@ -119,8 +119,8 @@ def identify(
             leaves[id(leaf)] = leaf, digest(leaf)
         return leaves[id(leaf)][1]
 
-    def fingerprint(spec: PassSpec) -> Fingerprint:
-        function, trial = spec.meaning
+    def fingerprint(spec: CasePass) -> Fingerprint:
+        function, trial = spec.one_trial, spec.trial
         located, structure = jax.tree.flatten_with_path(trial)
         arrays = [array for _, array in located]
         # 1, 1.0 and True are equal, but their representations differ.
@@ -128,7 +128,7 @@ def identify(
         if kind not in programs:
             programs[kind] = _lowered(function, trial)
         text, constants = programs[kind]
-        options = spec.make().options
+        options = spec.program().options
         # A program with one lane may round differently from a program with several.
         batch = f"{options.tile} {options.lanes == 1}".encode()
         parts = (text.encode(), *(array.tobytes() for array in constants), batch)

@@ -26,7 +26,7 @@ from nrjax.study.files import MANIFEST, RESULTS, check_packages, new_folder
 from nrjax.study.fingerprint import Fingerprint
 from nrjax.study.local import Progress, fill, run_locally
 from nrjax.study.options import Keep, RunOptions, check_settings, shared_options, to_json
-from nrjax.study.passes import PassSpec, pass_specs
+from nrjax.study.passes import CasePass, passes_of
 from nrjax.study.precision import check_until_se, most_trials, next_trial_count
 from nrjax.study.results import Reporting, Results
 from nrjax.study.schema import StoredCase
@@ -208,19 +208,19 @@ class Study:
         """
         return provenance.identify(self._passes(RunOptions(**shared_options(self.settings))))
 
-    def _passes(self, options: RunOptions) -> dict[str, dict[str, PassSpec]]:
+    def _passes(self, options: RunOptions) -> dict[str, dict[str, CasePass]]:
         """Return the passes of each case, for as many trials as the run may need."""
         check_until_se(self.cases, options)
         # Programs for `most_trials` are compiled once, however many trials `until_se` adds.
         most = 0 if options.until_se is None else most_trials(options)
         trials = max(options.trials, most)
         return {
-            name: pass_specs(case, trials, options.chunk, options.keep)
+            name: passes_of(case, trials, options.chunk, options.keep)
             for name, case in self.cases.items()
         }
 
     def _stored_cases(
-        self, passes: Mapping[str, Mapping[str, PassSpec]], trials: int
+        self, passes: Mapping[str, Mapping[str, CasePass]], trials: int
     ) -> list[StoredCase]:
         """Return the descriptions of the cases for a store, with this number of trials."""
         cases = []
@@ -229,7 +229,7 @@ class Study:
             derived = {"goal": case.goal, "notion": notion, "relation": _relation(case)}
             derived["public_test"] = _public_test(case.trial)
             known = {key: value for key, value in derived.items() if value is not None}
-            layouts = {key: spec.layout for key, spec in passes[name].items()}
+            layouts = {key: each.layout for key, each in passes[name].items()}
             stored = StoredCase(name, {**case.labels, "trials": trials, **known}, layouts)
             cases.append(stored.with_trials(trials))
         return cases
@@ -242,7 +242,7 @@ class Study:
         self,
         out: Path,
         options: RunOptions,
-        passes: dict[str, dict[str, PassSpec]],
+        passes: dict[str, dict[str, CasePass]],
         overwrite: bool,
     ) -> Store:
         """Create the store of a new run, with its options, environment and fingerprints."""
@@ -260,7 +260,7 @@ class Study:
 
     def _resume(
         self, store: Store, stored: RunOptions, options: RunOptions
-    ) -> dict[str, dict[str, PassSpec]]:
+    ) -> dict[str, dict[str, CasePass]]:
         """Return the passes of a run, or raise ValueError if they do not match its store."""
         changes = provenance.environment_changes(store.settings)
         is_complete = options == stored and store.finished()
@@ -283,7 +283,7 @@ class Study:
         self,
         store: Store,
         options: RunOptions,
-        passes: dict[str, dict[str, PassSpec]],
+        passes: dict[str, dict[str, CasePass]],
         trials: int | None,
         reporter: Any,
         compute: Any,

@@ -110,7 +110,10 @@ def test_one_look_agrees_with_the_normal_distribution(epsilon, factor, hockey_st
 
 def test_weights_are_unbiased_and_bounded_and_need_all_tilts():
     trial, most = tilted.tilted(HONEST["minimax"]()[0], np.ones(()))
-    program, masses = montecarlo.sessions(trial, 1024), np.exp(np.asarray(trial.log_masses, float))
+    program, masses = (
+        montecarlo.custom_trials(trial, 1024),
+        np.exp(np.asarray(trial.log_masses, float)),
+    )
     part = program.run_all(jax.random.key(5), 8192)
     densities, hits = np.asarray(part["densities"], float), part["excess"] > 0
     weights = np.exp(tilted.log_weights(densities, masses))

@@ -148,7 +148,7 @@ class Result(NamedTuple):
     data: Any
 
 
-class Session(nrjax.Pytree):
+class Custom(nrjax.Pytree):
     def run(self, key):
         return Result(jax.random.key_data(key))
 
@@ -164,7 +164,7 @@ def test_custom_parts_get_ordinary_keys():
         path[0], nrjax.scan_path(nrjax.trial_key(key, 1), trial).release[0] - 3, rtol=1e-3
     )
     assert first_yes(key, Asking(-0.5), [0.0]).stopped
-    data = montecarlo.sessions(Session(), 4).run(key, 2)["data"]
+    data = montecarlo.custom_trials(Custom(), 4).run(key, 2)["data"]
     np.testing.assert_array_equal(data[1], jax.random.key_data(nrjax.trial_key(key, 1)))
 
 

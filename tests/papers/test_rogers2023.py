@@ -113,7 +113,7 @@ def numpy_samples(method, selection=0.02):
     """Run the benchmark's NumPy loop."""
     rng, budget = np.random.default_rng(0), numpy_rogers.unified(1.0, 1e-6, selection)
     numbers = COUNTS.astype(float), method, 0.1, 0.02, budget, 1e-4, 50
-    return samples(*np.array([numpy_rogers.session(rng, *numbers) for _ in range(800)]).T)
+    return samples(*np.array([numpy_rogers.run_trial(rng, *numbers) for _ in range(800)]).T)
 
 
 def fresh_reduction(rng, count, alpha, smallest, most, levels):
@@ -225,5 +225,5 @@ def test_filters_are_those_of_the_settings(data_file):
 
 
 def test_no_result_has_precision_one():
-    session = SimpleNamespace(returned=jnp.array([0, 4, 3]), precise=jnp.array([0, 4, 0]))
-    np.testing.assert_array_equal(rogers2023.precision(session), [1, 1, 0])
+    trial = SimpleNamespace(returned=jnp.array([0, 4, 3]), precise=jnp.array([0, 4, 0]))
+    np.testing.assert_array_equal(rogers2023.precision(trial), [1, 1, 0])

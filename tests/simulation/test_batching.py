@@ -84,8 +84,8 @@ def test_an_accelerator_gets_more_trials_at_a_time():
             return (jax.random.normal(key, (self.size,)),)
 
     gpu = nrjax.Batching(devices=[SimpleNamespace(platform="gpu")])
-    assert gpu.resolve(interaction())[0] == gpu.resolve_sessions(Pair(1)) * 32 == 2**20
-    assert gpu.resolve_sessions(Pair(2**18)) == 2**12 // jnp.zeros(()).dtype.itemsize
+    assert gpu.resolve(interaction())[0] == gpu.resolve_custom_trials(Pair(1)) * 32 == 2**20
+    assert gpu.resolve_custom_trials(Pair(2**18)) == 2**12 // jnp.zeros(()).dtype.itemsize
     assert gpu.resolve_chunk(interaction()) == 2**24 // jnp.zeros(()).dtype.itemsize
     rows = np.zeros((2**16, 3), np.float32)
     taken = nrjax.brownian(np.zeros(3), sensitivity=1.0, delta=1e-6).until(

@@ -136,11 +136,11 @@ def trial_of(name):
     return nrjax.Interaction(**scalar(TIMES, **TABLE[name]))
 
 
-def run_program(trial, batching=SMALL, meaning="", **options):
+def run_program(trial, batching=SMALL, code_fingerprint="", **options):
     """Return outcomes by the program of `nrjax.simulate`."""
     program = montecarlo.outcomes(trial, 128, batching=batching)
     assert program.work is blocks.run
-    return dataclasses.replace(program, meaning=meaning).run_all(KEY, **options)
+    return dataclasses.replace(program, code_fingerprint=code_fingerprint).run_all(KEY, **options)
 
 
 def one_by_one(trial):
@@ -199,7 +199,7 @@ def test_a_trial_that_keeps_stepping_after_its_stop_is_found(monkeypatch):
     trial = trial_of("custom")
     expected = run_program(trial, trials=TRIALS)["step"]
     monkeypatch.setattr(blocks, "_until_ended", lambda records, new: new)
-    found = run_program(trial, meaning="planted fault", trials=TRIALS)["step"]
+    found = run_program(trial, code_fingerprint="planted fault", trials=TRIALS)["step"]
     assert np.all(found >= expected)
     assert np.mean(found > expected) > 0.3
 

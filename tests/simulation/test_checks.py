@@ -16,7 +16,7 @@ from tests.problems import interaction, scalar
 pytestmark = pytest.mark.bits
 
 KEY = jax.random.key(3)
-SESSIONS = montecarlo.sessions(Draws(0.7), 8)
+CUSTOM = montecarlo.custom_trials(Draws(0.7), 8)
 ONE = nrjax.Batching(tile=16, devices=jax.devices()[:1])
 
 
@@ -38,7 +38,7 @@ def curve(resolution):
 
 def counted(column, bins=None, dim=None):
     specs = (("x", HistogramSpec(column, bins, dim)),)
-    Tally(**vars(SESSIONS), specs=specs).compile(KEY)
+    Tally(**vars(CUSTOM), specs=specs).compile(KEY)
 
 
 def norm(outcome):
@@ -70,9 +70,12 @@ ROWS = [
     (lambda: outcomes(("n", norm), ("n", norm)), r"derived must be distinct"),
     (lambda: outcomes(("n", 3)), "derived 'n' must be a function of a trial's results"),
     (lambda: outcomes(chunk=2**30 + 1), "chunk must be at most 1073741824 results"),
-    (lambda: montecarlo.sessions(Draws(0.7), 0), "chunk must be an integer, at least 1"),
-    (lambda: SESSIONS.run(KEY, 9), "trials must be at most chunk = 8"),
-    (lambda: jax.jit(lambda x: montecarlo.sessions(Draws(x), 8).chunk)(6.0), "cannot be traced"),
+    (lambda: montecarlo.custom_trials(Draws(0.7), 0), "chunk must be an integer, at least 1"),
+    (lambda: CUSTOM.run(KEY, 9), "trials must be at most chunk = 8"),
+    (
+        lambda: jax.jit(lambda x: montecarlo.custom_trials(Draws(x), 8).chunk)(6.0),
+        "cannot be traced",
+    ),
     (lambda: nrjax.sweep(KEY, [], trials=10), r"interactions must be at least one"),
     (lambda: sweep(scalar()), r"interactions\[1\] must be a nrjax.Interaction"),
     (

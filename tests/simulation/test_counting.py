@@ -26,11 +26,11 @@ EIGHT = montecarlo.Batching(tile=64)
 @pytest.fixture(scope="module")
 def kept():
     """All trials."""
-    return montecarlo.sessions(Draws(0.7), TRIALS, ONE).run(KEY, TRIALS)
+    return montecarlo.custom_trials(Draws(0.7), TRIALS, ONE).run(KEY, TRIALS)
 
 
 def tally(batching=ONE, specs=SPECS, chunk=TRIALS):
-    program = montecarlo.sessions(Draws(0.7), chunk, batching)
+    program = montecarlo.custom_trials(Draws(0.7), chunk, batching)
     return Tally(**vars(program), specs=specs, goal=GOAL)
 
 

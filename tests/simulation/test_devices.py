@@ -1,6 +1,7 @@
 """Trials on several devices, some of them idle: no communication, and the same bits.
 
-Chunks, lanes and numbers of devices are varied in test_montecarlo, test_sessions and test_sweeps.
+Chunks, lanes and numbers of devices are varied in test_montecarlo, test_custom_trials and
+test_sweeps.
 """
 
 import re
@@ -38,7 +39,7 @@ def outcomes(chunk, devices, trial=None):
 PROGRAMS = {
     "outcomes": lambda: outcomes(TRIALS, DEVICES, nrjax.Interaction(**logistic_parts())),
     "paths": lambda: montecarlo.paths(interaction(), TRIALS),
-    "sessions": lambda: montecarlo.sessions(Draws(0.7), TRIALS),
+    "custom trials": lambda: montecarlo.custom_trials(Draws(0.7), TRIALS),
 }
 
 
@@ -87,7 +88,7 @@ def test_the_same_bits_on_any_devices(monkeypatch):
 def test_results_of_accelerators_pass_through_memory_of_the_host():
     """CPUs have such memory too, though their results do not need it."""
     batching = nrjax.Batching(tile=4, devices=DEVICES[:3])
-    launch = montecarlo.sessions(Draws(0.7), 22, batching).launch(KEY, 22)
+    launch = montecarlo.custom_trials(Draws(0.7), 22, batching).launch(KEY, 22)
     shards = {name: _shards(leaf) for name, leaf in launch.results.items()}
     for rows, expected in ((8, 8), (5, 8), (3, 4), (1, 1)):  # rounded up to a power of two
         pinned = _in_pinned_memory(shards, rows)

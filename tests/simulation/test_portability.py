@@ -91,7 +91,7 @@ TRIALS = {  # Laplace noise is in those of rules, Brownian in others
     "sequence": lambda: interaction(utility=nrjax.UtilitySequence.of([Distance(3.0)] * 6)),
     "sweep": lambda: Family.from_interactions([interaction(), interaction(threshold=-0.7)]),
 }
-SESSIONS = {
+CUSTOM = {
     "brownian, unified": lambda: release("brownian", nrjax.UnifiedFilter(1.0, 1e-6)),
     "doubling, gaussian": lambda: release("doubling", nrjax.GaussianFilter(1.0, 1e-6)),
     "laplace, renyi": lambda: release("laplace", nrjax.RenyiFilter(40.0, 1.0, 1e-6)),
@@ -101,7 +101,7 @@ PROGRAMS = {
     **{name: (montecarlo.outcomes, build) for name, build in TRIALS.items()},
     "paths, bounds": (montecarlo.paths, logistic),
     "paths, resolved": (montecarlo.paths, lambda: Resolved(logistic(), 1e-3)),
-    **{name: (montecarlo.sessions, build) for name, build in SESSIONS.items()},
+    **{name: (montecarlo.custom_trials, build) for name, build in CUSTOM.items()},
 }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import nrjax
 from nrjax.simulation.tiles import Options
 from nrjax.study.case import FIELDS
+from nrjax.study.passes import OutcomePass
 from tests.problems import Distance
 
 BOUNDARY = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
@@ -73,10 +74,23 @@ class Known(nrjax.Study):
 
     def _passes(self, options):
         found = super()._passes(options)
-        return {name: {"outcome": self._known(one["outcome"], name)} for name, one in found.items()}
+        return {
+            name: {
+                "outcome": _KnownPass(own.case, own.trials, own.chunk, own.keep, self.paid[name])
+            }
+            for name, passes in found.items()
+            for own in passes.values()
+        }
 
-    def _known(self, spec, name):
-        return spec._replace(make=lambda: _Known(self.paid[name], spec.layout.trials))
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _KnownPass(OutcomePass):
+    """A pass whose program returns known epsilons."""
+
+    paid: Any
+
+    def program(self):
+        return _Known(self.paid, self.layout.trials)
 
 
 _OPTIONS = Options(tile=1, fields=None, derived=())
@@ -89,7 +103,7 @@ class _Known:
     trial: Any
     chunk: int
     options: Any = _OPTIONS
-    meaning: str = ""
+    code_fingerprint: str = ""
     kind: str = ""
     batch: int = 1000
 

@@ -170,7 +170,7 @@ def test_summaries_from_either(results):
     assert tested["goal"] == -0.5
     assert 0.2 < tested["shortfall"]["share"] < 0.8
     assert tested["shortfall"] == pytest.approx(found[1][0]["shortfall"], rel=0.01)
-    # Thresholds of each step are no goal; a session has no epsilon.
+    # Thresholds of each step are no goal; a custom trial has no epsilon.
     assert not {"goal", "met", "shortfall"} & set(free)
     assert free["stopping_epsilon"] is None
     assert set(walk) == {"case", "trials", "seconds"}

@@ -36,10 +36,10 @@ CURRENCIES = {"unified": "rho", "gaussian": "mu^2", "renyi": "Renyi divergence"}
 """By filter: the unit of its costs."""
 
 
-def precision(session: Any) -> Array:
+def precision(trial: Any) -> Array:
     """Return the fraction of a trial's results within alpha of the truth (1 if none)."""
-    share = session.precise / jnp.maximum(session.returned, 1)
-    return jnp.where(session.returned > 0, share, 1.0)
+    share = trial.precise / jnp.maximum(trial.returned, 1)
+    return jnp.where(trial.returned > 0, share, 1.0)
 
 
 def _quantities(items: int, levels: int, currency: str) -> dict[str, nrjax.Quantity]:

@@ -45,7 +45,7 @@ class Walk(nrjax.Pytree):
 
 def program(walk, chunk=TRIALS, devices=1):
     batching = montecarlo.Batching(tile=16, devices=DEVICES[:devices])
-    return montecarlo.sessions(walk, chunk, batching)
+    return montecarlo.custom_trials(walk, chunk, batching)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_trials_are_those_of_run(whole, dtype):
         np.testing.assert_allclose(one.place, whole["place"][number], rtol=tolerance)
 
 
-def test_another_session_of_the_same_layout_is_not_compiled_again(whole):
+def test_another_trial_of_the_same_layout_is_not_compiled_again(whole):
     before = _on_devices._cache_size()
     other = program(Walk(3.0)).run(KEY, TRIALS)
     assert _on_devices._cache_size() == before
