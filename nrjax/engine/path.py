@@ -95,7 +95,7 @@ def run_path(
     length: int,
     assess_step: Callable[[Array, Any], tuple[Any, Array]] | None = None,
 ) -> Path:
-    """Run `length` steps of a trial, with `assess_step` in place of `engine.assess` if given."""
+    """Run `length` steps of a trial, with `assess_step` in place of `assess` if given."""
     assess_step = assess_step or partial(assess, trial)
 
     def body(carry: tuple[TrialState, Array], _: Any) -> tuple[tuple[TrialState, Array], Path]:
