@@ -214,11 +214,13 @@ class _Runs:
 
     def reachable(self, confidence: float) -> str:
         """Return a sentence on the smallest error that a candidate reaches at its last level."""
-        errors = {
-            name: float(np.quantile(np.where(np.isnan(error), np.inf, error), confidence))
-            for name, arrays in self._first.items()
-            for error in [self.listed[name].best - arrays["utility"]]
-        }
+        with np.errstate(invalid="ignore"):  # the quantile is NaN between two infinite errors
+            errors = {
+                name: float(np.quantile(np.where(np.isnan(error), np.inf, error), confidence))
+                for name, arrays in self._first.items()
+                for error in [self.listed[name].best - arrays["utility"]]
+            }
+        errors = {name: math.inf if math.isnan(error) else error for name, error in errors.items()}
         name = min(errors, key=errors.__getitem__)
         most = float(np.max(self._first[name]["epsilon"]))
         return (
