@@ -174,7 +174,7 @@ def test_a_custom_study_is_resumed_and_extended(folder, capsys, monkeypatch):
     # Other data would be another study.
     (folder / "number.txt").write_text("3.5")
     assert main(["resume", "../out", "--trials", "1100"]) == 2
-    assert "or the data that it works on, differs" in capsys.readouterr().err
+    assert "the data of 0.5/outcome differ" in capsys.readouterr().err
 
 
 SHORT = "import nrjax\nfrom tests.study import cheap\n"
