@@ -7,7 +7,7 @@ Write a part for ONE trial. Every subclass is a frozen dataclass and a pytree, a
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax.numpy as jnp
 from jax import Array
@@ -16,6 +16,9 @@ from jax.typing import ArrayLike
 from nrjax._base.outcome import Outcome as Outcome
 from nrjax._base.outcome import Status as Status
 from nrjax._base.pytrees import Pytree
+
+_UNSTATED = cast(Any, None)
+"""The default of what a part may state. Without the cast, type checkers take it for None only."""
 
 
 class NoiseProcess(Pytree, abc.ABC):
@@ -50,7 +53,7 @@ class NoiseProcess(Pytree, abc.ABC):
     shape = ()
     integral: ClassVar[bool] = False
     noise: ClassVar[str | None] = None
-    private_value = None
+    private_value = _UNSTATED
 
     @abc.abstractmethod
     def init(self, key: Array, time: ArrayLike) -> Any:
@@ -231,12 +234,12 @@ class Schedule(Pytree, abc.ABC):
     noise = None
     sensitivity = None
     requires_noise_reduction: ClassVar[bool] = False
-    times = None
+    times = _UNSTATED
     last_time = None
     max_steps = 0
-    schedule = None
-    rule = None
-    guarantee = None
+    schedule = _UNSTATED
+    rule = _UNSTATED
+    guarantee = _UNSTATED
     relation = None
 
     @abc.abstractmethod
@@ -274,9 +277,9 @@ class Utility(Pytree, abc.ABC):
     sensitivity = None
     max_steps = None
     noise = None
-    best = 0.0
+    best = cast(Any, 0.0)
     relation = None
-    utilities = None
+    utilities = _UNSTATED
 
     def hypothesis(self, release: Array) -> Any:
         """Return the hypothesis made from a release, by default the release itself."""
@@ -352,7 +355,7 @@ class StoppingRule(Pytree, abc.ABC):
     fixed_price: ClassVar[bool] = False
     sensitivity = None
     max_steps = None
-    threshold = None
+    threshold = _UNSTATED
     monotone = False
     relation = None
 
