@@ -25,7 +25,8 @@ import numpy as np
 
 import nrjax
 from benchmarks.rows import Row
-from nrjax.choice.candidates import PRIVATE, PUBLIC, Plan, candidates
+from nrjax.choice.candidates import PRIVATE, PUBLIC, candidates
+from nrjax.choice.plan import Plan
 from nrjax.choice.racing import Verdict
 
 DIMENSIONS = 1, 10, 100, 1000, 10_000

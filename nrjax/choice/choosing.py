@@ -7,7 +7,8 @@ import os
 import sys
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from nrjax._base.outcome import Outcome, Status, describe_failures
 from nrjax._base.sensitivities import shared_relation
 from nrjax._base.tracing import sharing_traces
 from nrjax._base.validation import as_floats, check, check_integer, check_number
-from nrjax.choice.candidates import CHUNK, FIXED, ORACLE, Candidate, Plan, candidates
+from nrjax.choice.candidates import FIXED, ORACLE, Candidate, Maker, candidates
+from nrjax.choice.plan import SEARCH, Plan
 from nrjax.choice.question import Custom, Question
 from nrjax.choice.racing import FIRST_ROUND, Entry, Limits, Verdict, race
 from nrjax.choice.report import Choice, Row, advice
@@ -35,15 +37,6 @@ from nrjax.study.release_error import RELEASE_ERROR, Coverage, coverage
 from nrjax.study.results import Outcomes, Results
 from nrjax.study.study import Study
 
-_TRIALS = 16_384
-"""Default largest number of trials of a candidate."""
-
-_AFRESH = 2**31
-"""Number of the first trial that estimates a winner afresh."""
-
-_FIXED_TRIALS = 1024
-"""Number of trials that show how often a release fixed in advance meets the target."""
-
 
 def choose(
     question: Question | Custom,
@@ -57,6 +50,7 @@ def choose(
     seed: int = 0,
     folder: str | os.PathLike[str] | None = None,
     progress: bool = True,
+    makers: Sequence[Maker] = (),
 ) -> Choice:
     """Find the cheapest mechanism that answers a question with an error you can accept.
 
@@ -84,6 +78,9 @@ def choose(
         folder: folder for trials, as `nrjax.Study.run` writes it. A second call reads or extends
             it. In a folder all candidates have as many trials as the longest race.
         progress: whether to print progress.
+        makers: functions that add candidates of your own. For each mechanism of the question,
+            `maker(question, mechanism, plan)` yields pairs of a name, such as "mine" for
+            "laplace-mine", and an `nrjax.choice.candidates.Candidate`. `plan.error` is the error.
 
     Raises:
         ValueError: an argument is out of range.
@@ -97,7 +94,7 @@ def choose(
     for name, value in (("confidence", confidence), ("level", level)):
         check_number(name, value, lambda n: (n > 0) & (n < 1), "in (0, 1)")
     check_number("indifference", indifference, lambda n: n >= 0, "at least 0")
-    trials = check_integer("trials", _TRIALS if trials is None else trials, FIRST_ROUND)
+    trials = check_integer("trials", SEARCH.trials if trials is None else trials, FIRST_ROUND)
     check_integer("seed", seed, 0, 2**32 - 1)
     check(isinstance(progress, bool), "progress", progress, "True or False")
     if folder is not None:
@@ -107,7 +104,9 @@ def choose(
         as_floats("prior", prior, lambda n: n.shape == (2,) and 0 < n[0] < n[1] < np.inf, expected)
     target = question.error(error)
     with sharing_traces():
-        runs = _Runs(question, Plan(target, confidence, prior, seed), folder, progress)
+        listed = candidates(question, Plan(target, confidence, prior, seed), makers)
+        runs = _Runs(question.name, listed, seed, folder, progress)
+        runs.read_folder()
         with compiled_ahead(runs.needed(), runs.key) as runs.compiled:
             rows = list(_rows(runs, Limits(confidence, level, indifference, trials)))
     failures = runs.failures()
@@ -126,30 +125,48 @@ def choose(
         table=tuple(rows),
         advice=advice(rows, best, runs.reachable(confidence), confidence),
         results=runs.results(),
-        relation=shared_relation(**{n: c.interaction for n, c in runs.listed.items()}),
+        relation=shared_relation(**{n: c.interaction for n, c in listed.items()}),
         failures=failures,
     )
 
 
 class _Runs:
-    """The trials of the candidates of a choice, in memory or in a folder."""
+    """The trials of the candidates of a choice, in memory or in a folder.
 
-    def __init__(self, question: Question | Custom, plan: Plan, folder: Any, progress: bool):
-        self.listed: dict[str, Candidate] = candidates(question, plan)
+    Args:
+        name: name of the question.
+        listed: candidates by name.
+        seed: seed of all trials.
+        folder: folder for the trials, or None.
+        progress: whether to print progress.
+    """
+
+    def __init__(
+        self, name: str, listed: Mapping[str, Candidate], seed: int, folder: Any, progress: bool
+    ):
+        self.name, self.listed, self.key = name, listed, study_key(seed)
         self._folder, self._progress = folder, progress
-        self.key = study_key(plan.seed)
-        self._programs = {n: outcomes(c.interaction, CHUNK) for n, c in self.listed.items()}
+        self._options: Any = {"seed": seed, "progress": progress}
         self.compiled: Callable[[Program], object] = lambda program: None
         self._first: dict[str, Mapping[str, np.ndarray]] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._most = 0
         self._statuses: dict[str, Counter[int]] = defaultdict(Counter)
-        cases = {name: Case(trial=c.interaction, goal=c.goal) for name, c in self.listed.items()}
-        self._study = Study(f"choice: {question.name}", cases, quantities=RELEASE_ERROR)
-        self._options: Any = {"seed": plan.seed, "progress": progress}
-        self._stored = None
-        if folder is not None and (Path(folder) / RESULTS).is_dir():
-            self._stored = self._study.run(folder, **self._options)
+        self._stored: Results | None = None
+
+    @cached_property
+    def _programs(self) -> dict[str, Program]:
+        return {n: outcomes(c.interaction, SEARCH.chunk) for n, c in self.listed.items()}
+
+    @cached_property
+    def _study(self) -> Study:
+        cases = {n: Case(trial=c.interaction, goal=c.goal) for n, c in self.listed.items()}
+        return Study(f"choice: {self.name}", cases, quantities=RELEASE_ERROR)
+
+    def read_folder(self) -> None:
+        """Finish the run in the folder, if there is one, and use its trials from now on."""
+        if self._folder is not None and (Path(self._folder) / RESULTS).is_dir():
+            self._stored = self._study.run(self._folder, **self._options)
 
     def sections(self) -> dict[str, list[str]]:
         """Return the names of candidates that may be ranked against each other, by section."""
@@ -195,9 +212,14 @@ class _Runs:
         self.compiled(program)
         return Outcome(**program.run_all(self.key, count, first))
 
-    def afresh(self, name: str, count: int) -> tuple[np.ndarray, np.ndarray, Coverage | None]:
-        """Return epsilons of new trials, whether each met the target, and the coverage."""
-        candidate, outcome = self.listed[name], self._simulate(name, _AFRESH, count)
+    def rerun(self, name: str, count: int) -> tuple[np.ndarray, np.ndarray, Coverage | None]:
+        """Run new trials of a candidate.
+
+        Returns:
+            Their epsilons, whether each met the target, and the error of their releases (None if it
+            is unknown).
+        """
+        candidate, outcome = self.listed[name], self._simulate(name, SEARCH.rerun_first, count)
         met = np.asarray(outcome.stopped) & (np.asarray(outcome.utility) >= candidate.goal)
         self._statuses[name].update(np.asarray(outcome.status).tolist())
         covered = coverage(candidate.interaction, outcome)
@@ -254,7 +276,7 @@ def _rows(runs: _Runs, limits: Limits) -> Iterator[Row]:
         if section.startswith((FIXED, ORACLE)):
             entries = {name: Entry(verdict=Verdict.FIXED) for name in names}
             for name, entry in entries.items():
-                drawn = runs.draw(name, 0, _FIXED_TRIALS)
+                drawn = runs.draw(name, 0, SEARCH.fixed_trials)
                 entry.add(*drawn, limits, alpha / len(names))
                 entry.epsilon[:] = entry.epsilon.min()  # known, also if the target is missed
         else:
@@ -276,7 +298,7 @@ def _row(
     entry, cheaper, covered = entries[name], math.nan, None
     epsilon, met = entry.epsilon, entry.met
     if name == best:
-        epsilon, hits, covered = runs.afresh(name, epsilon.size)
+        epsilon, hits, covered = runs.rerun(name, epsilon.size)
         met = int(hits.sum())
     elif best is not None:
         common = min(epsilon.size, entries[best].epsilon.size)

@@ -60,6 +60,10 @@ class Question:
     def __repr__(self) -> str:
         return f"Question({self.name!r})"
 
+    def noise_of(self, mechanism: Mechanism) -> str:
+        """Return the kind of noise of one of the question's mechanisms, its key."""
+        return next(noise for noise, each in self.mechanisms.items() if each is mechanism)
+
     def error(self, error: float | str) -> float:
         """Return an error in the question's unit: a positive number, or text such as "3 %"."""
         if isinstance(error, str):

@@ -1,10 +1,15 @@
 """The candidates of `nrjax.choose`: their levels, and which are left out."""
 
-import numpy as np
+import dataclasses
 
+import numpy as np
+import pytest
+
+import nrjax
 from nrjax import questions
-from nrjax.choice.candidates import Plan, candidates
+from nrjax.choice.candidates import PUBLIC, Candidate, candidates
 from nrjax.choice.closed_forms import gaussian_time_at_distance
+from nrjax.choice.plan import Plan
 from nrjax.stopping import accuracy
 
 
@@ -24,3 +29,60 @@ def test_small_errors_have_no_epsilons_that_state_no_privacy():
         assert "brownian-once" in listed
         assert ("brownian-once-hockey-stick" in listed) == hockey_stick
         assert any(name.startswith("laplace-private") for name in listed) == hockey_stick
+
+
+def few_levels(question, mechanism, plan):
+    """A maker outside of the package: a public test at four levels."""
+    goal = question.best - plan.error
+    options = {"data": question.data, "levels": (0.02, 2.0, 4)}
+    interaction = mechanism.until(question.score, at_least=goal, **options)
+    yield "few-levels", Candidate.of(question, plan, interaction, PUBLIC)
+
+
+def test_a_maker_adds_candidates_to_a_choice(monkeypatch):
+    question = questions.count(np.arange(300) % 3 == 0)
+    found = candidates(question, Plan(5.0, 0.9, None), [few_levels])
+    kinds = [noise.replace(" ", "-") for noise in question.mechanisms]
+    assert [name for name in found if "few" in name] == [f"{kind}-few-levels" for kind in kinds]
+    assert list(found).index("laplace-few-levels") == list(found).index("laplace-once") + 1
+    monkeypatch.setattr("nrjax.choice.candidates.MAKERS", ())
+    laplace = dataclasses.replace(question, mechanisms={"laplace": question.mechanisms["laplace"]})
+    choice = nrjax.choose(laplace, 5.0, trials=256, progress=False, makers=[few_levels])
+    assert choice.best == "laplace-few-levels"
+    assert choice.results.distribution("laplace-few-levels").trials == 256
+
+
+def same_name(question, mechanism, plan):
+    yield from few_levels(question, mechanism, plan)
+    yield from few_levels(question, mechanism, plan)
+
+
+def without_guarantee(question, mechanism, plan):
+    for name, made in few_levels(question, mechanism, plan):
+        bare = dataclasses.replace(made.interaction, guarantee=None)
+        yield name, made._replace(interaction=bare)
+
+
+def no_candidate(question, mechanism, plan):
+    for name, made in few_levels(question, mechanism, plan):
+        yield name, made.interaction
+
+
+@pytest.mark.parametrize(
+    ("maker", "message"),
+    [
+        (same_name, "name of a candidate must be a new one .*few-levels"),
+        (without_guarantee, "must be a Candidate whose interaction has a guarantee"),
+        (no_candidate, "must be a Candidate whose interaction has a guarantee"),
+    ],
+)
+def test_other_candidates_of_a_maker_are_refused(maker, message, monkeypatch):
+    monkeypatch.setattr("nrjax.choice.candidates.MAKERS", ())
+    question = questions.count(np.arange(300) % 3 == 0)
+    with pytest.raises(ValueError, match=message):
+        candidates(question, Plan(5.0, 0.9, None), [maker])
+
+
+def test_a_custom_question_takes_no_makers():
+    with pytest.raises(ValueError, match="makers must be left out for a custom question"):
+        nrjax.choose(questions.custom(lambda error: {}), 1.0, makers=[few_levels])

@@ -12,7 +12,8 @@ from scipy import optimize, stats
 import nrjax
 from nrjax import questions
 from nrjax.choice import choosing, racing
-from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, Plan, _oracle_time, candidates
+from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, _oracle_time, candidates
+from nrjax.choice.plan import Plan
 
 X = np.random.default_rng(0).uniform(0, 100, 1000)
 QUESTION = questions.mean(X, (0, 100))
@@ -152,7 +153,8 @@ def test_candidates_of_different_deltas_are_not_ranked():
         kinds = {delta: nrjax.brownian(3.0, 1.0, delta) for delta in (0.3, 1e-6)}
         return {f"{d:g}": m.until(score, levels=LEVELS, **options) for d, m in kinds.items()}
 
-    runs = choosing._Runs(questions.custom(factory), Plan(2.0, 0.9, None), None, False)
+    listed = candidates(questions.custom(factory), Plan(2.0, 0.9, None))
+    runs = choosing._Runs("two deltas", listed, 0, None, False)
     titles = [title.split(" (")[1] for title in runs.sections()]
     assert titles == ["delta = 0.3)", "delta = 1e-06)"]
 
@@ -213,7 +215,8 @@ def test_the_winner_is_estimated_by_new_trials(monkeypatch):
         return row.median == found.order_statistic(found.trials // 2)[0]
 
     assert not raced()
-    monkeypatch.setattr(choosing, "_AFRESH", 0)  # a planted fault
+    fault = dataclasses.replace(choosing.SEARCH, rerun_first=0)
+    monkeypatch.setattr(choosing, "SEARCH", fault)
     assert raced()
 
 

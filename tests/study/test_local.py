@@ -169,7 +169,7 @@ def test_workers_get_files_of_a_few_seconds():
         name: Pass(1000, chunk, {"x": Variable("int8")}) for name, (chunk, _) in shapes.items()
     }
     store = SimpleNamespace(pass_of=lambda case, name: passes[case])
-    spec = SimpleNamespace(make=lambda: SimpleNamespace(batch=10))
+    spec = SimpleNamespace(program=lambda: SimpleNamespace(batch=10))
     pending = {(name, "outcome"): spans for name, (_, spans) in shapes.items()}
     waiting = dask._Waiting(store, {name: {"outcome": spec} for name in shapes}, pending)
     done, tasks = {"a": [], "b": []}, []

@@ -340,6 +340,6 @@ def test_a_study_that_cannot_be_pickled_is_refused():
     import threading
 
     passes = passes_of(Inner())
-    passes["a"]["outcome"] = passes["a"]["outcome"]._replace(make=threading.Lock())
+    vars(passes["a"]["outcome"])["lock"] = threading.Lock()
     with pytest.raises(ValueError, match="study must be of parts that can be pickled"):
         dask.serialise(passes, jax.random.key(0), {})
