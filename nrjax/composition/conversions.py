@@ -55,7 +55,10 @@ def check_conversion(value: str) -> None:
 
 
 def _premium(order: Any, level: float) -> tuple[Any, Any]:
-    """Return what [CKS20] adds to a divergence at `level = log(1/delta)`, and its error bound."""
+    """Return the term that turns a Rényi divergence into epsilon [CKS20], and a bound on its error.
+
+    The term is for `level = log(1/delta)`, and the error is that of rounding.
+    """
     tail = (level - np.log(order)) / (order - 1)
     # log(1 - 1/A), whose argument cancels near A = 1.
     gain = np.where(order < 2, np.log((order - 1) / order), np.log1p(-1 / order))

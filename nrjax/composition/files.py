@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -144,23 +143,20 @@ def save(
         previous: state that the file holds, loaded or saved last; None for a new file.
 
     Raises:
-        ValueError: the file holds another state than `previous`, is damaged, or has hard links. Or
-            the state has less spending than `previous`, so that it was not made from it.
+        ValueError: the file holds another state than `previous`, or is damaged. Or the state has
+            less spending than `previous`, so that it was not made from it.
         FileExistsError: another process is saving, or was killed while it was saving. Then remove
             the file `.NAME.saving` that the message names.
     """
-    # The file that a link names is the one that other names of it lead to.
+    # If the path is a link, the file to which it leads is replaced, not the link.
     given, path, text = str(path), Path(path).resolve(), to_json(owner, state)
     expected = None if previous is None else to_json(owner, previous)
     if previous is not None:
         _check_follows(state, previous)
     new = path.with_name(f".{path.name}.saving")
-    file = new.open("x", encoding="utf-8")  # fails if another process has created it
+    file = new.open("x", encoding="utf-8")  # a lock: fails while another process is saving
     try:
         with file:
-            links = path.stat().st_nlink if path.exists() else 1
-            expected_links, hint = "a file without hard links", "Copies would not see the spending."
-            check(links == 1, given, f"{links} hard links", expected_links, hint)
             found = to_json(owner, load(path, owner)) if path.exists() else None
             hint = "Load the state again, and request again, before the mechanism runs."
             same, got = found == expected, found and "another state"
@@ -168,17 +164,10 @@ def save(
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
-    new.replace(path)
-    if os.name == "posix":  # the new name survives a failure of power
-        with contextlib.suppress(OSError):
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
 
 
 def _check_follows(state: LedgerState, previous: LedgerState) -> None:

@@ -33,7 +33,7 @@ from nrjax.composition.requests import Range
 
 
 class BudgetFilter(Ledger):
-    """A base class of filters with a single budget, and possibly a budget of delta as well.
+    """The base class of filters with one budget of epsilon's kind and, for some, one of delta.
 
     Attributes:
         budget: the budget in the filter's cost unit, computed from the other fields, which must
