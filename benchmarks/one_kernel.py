@@ -38,6 +38,7 @@ from benchmarks.billion_trials import KEY
 from nrjax._base import normals, threefry
 from nrjax.processes import Brownian
 from nrjax.simulation import blocks, montecarlo
+from nrjax.simulation.lanes import share_of
 from nrjax.simulation.program import Program
 from nrjax.study.passes import passes_of
 
@@ -181,12 +182,14 @@ def _on_gpu(body: Callable[..., None], form: Any, tiles: int) -> Callable[..., A
     return mosaic_gpu.kernel(kernel, out_type=form, grid=(tiles,), grid_names=("tile",))
 
 
-RUN = functools.partial(blocks.run, kind=_OneKernel)
+def run(trials: Any, key: Array, first: Array, count: Array, options: Any) -> dict[str, Any]:
+    """Run trials as `blocks.run` does, in one kernel."""
+    return _OneKernel.of(share_of(trials, key, first, count, options)).run()
 
 
 def with_one_kernel(program: Program) -> Program:
     """Return a program of scalar trials, summarised or not, in which one kernel takes all steps."""
-    return dataclasses.replace(program, work=RUN)
+    return dataclasses.replace(program, work=run)
 
 
 def missing() -> str:

@@ -86,7 +86,7 @@ def test_the_kernel_lowers_for_a_hopper_gpu():
 
     def run(key):
         trials = jnp.uint32(0), jnp.int32(1000)
-        return one_kernel.RUN(trial, unrolled_key(key), *trials, options)
+        return one_kernel.run(trial, unrolled_key(key), *trials, options)
 
     card = AbstractDevice("NVIDIA H100 80GB HBM3", None, "gpu")
     with use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=card)):

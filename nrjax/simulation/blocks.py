@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -223,6 +223,7 @@ class Blocks(NamedTuple):
         share: share of the device.
         state: layout of the states.
         record: layout of the records.
+        shared: leaves of the first state that are `SHARED`.
         form: leaves of the first state that are `FIXED`, and those that are `OWN`.
         block: number of steps of a block.
         lanes: number of trials of a tile.
@@ -231,9 +232,17 @@ class Blocks(NamedTuple):
     share: DeviceShare
     state: Layout
     record: Layout
+    shared: list[Array]
     form: list[list[Array]]
     block: int
     lanes: int
+
+    @classmethod
+    def of(cls, share: DeviceShare) -> Self:
+        """Return the functions for the share of a device."""
+        state, record = _layouts(share)
+        shared, *form = state.split(_start(share, jnp.int32(0))[0])
+        return cls(share, state, record, shared, form, share.options.inner_steps, share.lanes)
 
     @property
     def rows(self) -> int:
@@ -252,7 +261,10 @@ class Blocks(NamedTuple):
         return jax.lax.scan(step, carry, inputs, self.block, unroll=self.share.options.unroll)
 
     def begin(self, number: Array) -> tuple[Any, Any, Array]:
-        """Return the leaves of a new trial that are `FIXED` and `OWN`, and its code."""
+        """Start a trial, and return the `FIXED` and the `OWN` leaves of its state, and its code.
+
+        Keys are returned as words. The code is 0, or below 0 if the trial failed.
+        """
         state, code = _start(self.share, number)
         return *map(_to_words, self.state.split(state)[1:]), code
 
@@ -344,11 +356,11 @@ class Blocks(NamedTuple):
         )
         return ended.records, table
 
-    def run(self, shared: list[Array]) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Run all trials, and return their results."""
         size, rows = self.share.size, self.rows + self.lanes
         begun = run_batches(partial(self.map_apart, self.begin), size, self.lanes, rows)
-        records, table = self.take_all(shared, *begun)
+        records, table = self.take_all(self.shared, *begun)
 
         def finish(number: Array) -> Any:
             own = _get(records, number.astype(jnp.int32))
@@ -357,20 +369,10 @@ class Blocks(NamedTuple):
             return self.map_apart(partial(_finish, self.share), number.astype(jnp.int32), record)
 
         results = run_batches(finish, size, self.lanes, self.rows)
-        return jax.tree.map(lambda leaf: leaf[: self.share.rows], results)
+        results = jax.tree.map(lambda leaf: leaf[: self.share.rows], results)
+        return self.share.split_by_point(results)
 
 
-def run(
-    trials: Trials,
-    key: Array,
-    first: Array,
-    count: Array,
-    options: Options,
-    kind: type[Blocks] = Blocks,
-) -> dict[str, Any]:
+def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
     """Run trials `first` to `first + count` on one device, and return their outcomes."""
-    share = share_of(trials, key, first, count, options)
-    layouts = _layouts(share)
-    shared, *form = layouts[0].split(_start(share, jnp.int32(0))[0])
-    blocks = kind(share, *layouts, form, options.inner_steps, share.lanes)
-    return share.split_by_point(blocks.run(shared))
+    return Blocks.of(share_of(trials, key, first, count, options)).run()
