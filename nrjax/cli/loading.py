@@ -60,14 +60,12 @@ class Source(NamedTuple):
         seconds = time.monotonic() - start
         expected = "an nrjax.Study, or a function that returns one"
         check(isinstance(study, Study), f"study in {self.name}", study, expected)
-        study.source, study.spent["data"] = self.name, seconds
-        study.settings = settings if study.settings is None else study.settings
         if settings is not None:  # raise if a resumed run would read other settings
             text = json.dumps(to_json(settings))
             is_same = json.dumps(to_json(from_json(type(settings), json.loads(text)))) == text
             expected = "of numbers, text, paths, and lists, tuples or dicts of them"
             check(is_same, "settings", settings, expected)
-        return study
+        return study.loaded_from(self.name, settings, seconds)
 
     def stored(self, store: Store) -> Study:
         """Return the study with the settings that a store has recorded."""

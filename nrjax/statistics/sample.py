@@ -62,6 +62,11 @@ class Distribution:
             raise ValueError("Only moments were kept of this variable, so there are no quantiles.")
         return self._histogram
 
+    @property
+    def size(self) -> int:
+        """The number of bins, or of distinct values if they are exact; 0 for moments only."""
+        return 0 if self._histogram is None else self._histogram[0].size
+
     def order_statistic(self, rank: int) -> tuple[float, float]:
         """Return lower and upper bounds of the value with a rank, counted from 1."""
         lower, upper, up_to = self._bins

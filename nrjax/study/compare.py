@@ -197,7 +197,10 @@ def interval_of(
 
 
 def _rounding_tolerance(frame: Frame, first: str, second: str, quantity: str) -> float:
-    """Return the largest relative difference that may be rounding, or 0 without kept floats."""
+    """Return the relative difference below which two values may differ by rounding only.
+
+    It is 0 if no float was kept per trial.
+    """
     dtypes = []
     for case in (first, second):
         variables = frame.cases[case].passes["outcome"].variables

@@ -203,9 +203,7 @@ class Frame(abc.ABC):
             missing = np.isnan(values)
             return Sample(values[~missing] if missing.any() else values)
 
-        return self._cache.get(
-            (case, quantity, pass_), sample, lambda s: s._bins[0].size if s else 0
-        )
+        return self._cache.get((case, quantity, pass_), sample, lambda s: s.size if s else 0)
 
     def _prepare(self) -> None:
         """Compute the distributions of the standard report of many trials, in two threads.

@@ -7,9 +7,14 @@ from typing import Any, Literal
 
 from nrjax._base.validation import check, check_choice, check_integer, check_number, is_integer
 from nrjax.study.checks import strict_json
-from nrjax.study.precision import check_interim, first_interim
 
 Keep = Literal["trials", "summary"]
+
+INTERIM_COUNTS = tuple(1000 * 2**k for k in range(23))
+"""The numbers of trials at which a run with `until_se` evaluates its precision."""
+
+_LIMIT = {"trials": 1000 * 2**10, "summary": 1000 * 2**20}
+"""The default of `most_trials`, by the value of `keep`."""
 
 SHARED = ("seed", "trials")
 """The options of a run that may also be fields of a study's settings, with equal values."""
@@ -53,7 +58,28 @@ class RunOptions:
         check_choice("keep", self.keep, ("trials", "summary"))
         if self.until_se is not None:
             object.__setattr__(self, "until_se", check_number("until_se", self.until_se))
-        check_interim(self)
+        if self.until_se is None:
+            hint = "It bounds a run with until_se; otherwise give trials."
+            expected = "left out without until_se"
+            check(self.most_trials is None, "most_trials", self.most_trials, expected, hint)
+            return
+        first = self.first_interim
+        expected = (
+            f"at least {first}, the first interim count (1000 x 2^k, and no less than trials)"
+        )
+        check(self.limit >= first, "most_trials", self.limit, expected)
+
+    @property
+    def first_interim(self) -> int:
+        """The smallest interim count of trials that is at least `trials`."""
+        last = INTERIM_COUNTS[-1]
+        check(self.trials <= last, "trials", self.trials, f"at most {last} with until_se")
+        return next(count for count in INTERIM_COUNTS if count >= self.trials)
+
+    @property
+    def limit(self) -> int:
+        """The largest number of trials of a run with `until_se`, reached or not."""
+        return _LIMIT[self.keep] if self.most_trials is None else self.most_trials
 
     def resolved(self) -> "RunOptions":
         """Return the options with which a new run starts.
@@ -63,7 +89,7 @@ class RunOptions:
         """
         if self.until_se is None:
             return self
-        return dataclasses.replace(self, trials=first_interim(self))
+        return dataclasses.replace(self, trials=self.first_interim)
 
     def extended(
         self,
@@ -85,7 +111,7 @@ class RunOptions:
         options = dataclasses.replace(self, **changes)
         is_new_goal = (options.until_se, options.most_trials) != (self.until_se, self.most_trials)
         if is_new_goal and options.until_se is not None:
-            return dataclasses.replace(options, trials=first_interim(options))
+            return dataclasses.replace(options, trials=options.first_interim)
         return options
 
     @classmethod

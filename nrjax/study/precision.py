@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,18 +21,10 @@ from nrjax.statistics.intervals import rank_of
 from nrjax.statistics.sample import Distribution
 from nrjax.study.case import Case
 from nrjax.study.histograms import EPSILON_BINS
+from nrjax.study.options import INTERIM_COUNTS, RunOptions
 
 if TYPE_CHECKING:
     from nrjax.study.frame import Frame
-
-_FIRST = 1000
-"""The first interim count of trials. Each later count is twice the count before."""
-
-INTERIM_COUNTS = tuple(_FIRST * 2**k for k in range(23))
-"""The numbers of trials at which precision is evaluated."""
-
-_MOST = {"trials": _FIRST * 2**10, "summary": _FIRST * 2**20}
-"""The default of `most_trials`, by the value of `keep`."""
 
 _TWICE_NORMAL = 2 * 1.96
 """The width of the 95 % interval of a normal estimate, in standard errors."""
@@ -41,26 +33,14 @@ _LISTED = 5
 """The largest number of cases to name in a sentence."""
 
 
-def check_interim(settings: Any) -> None:
-    """Raise ValueError if `until_se`, `trials` and `most_trials` do not fit together."""
-    if settings.until_se is None:
-        hint = "It bounds a run with until_se; otherwise give trials."
-        expected = "left out without until_se"
-        check(settings.most_trials is None, "most_trials", settings.most_trials, expected, hint)
-        return
-    first, most = first_interim(settings), most_trials(settings)
-    expected = f"at least {first}, the first interim count (1000 x 2^k, and no less than trials)"
-    check(most >= first, "most_trials", most, expected)
-
-
-def check_until_se(cases: Mapping[str, Case], settings: Any) -> None:
-    """Raise ValueError if no number of trials can reach the `until_se` of the settings.
+def check_until_se(cases: Mapping[str, Case], options: RunOptions) -> None:
+    """Raise ValueError if no number of trials can reach the `until_se` of the options.
 
     Raises:
         ValueError: no case has an epsilon; or only summaries are kept, and at the smallest epsilon
             of some case the bins of the histogram are wider than `until_se`.
     """
-    if settings.until_se is None:
+    if options.until_se is None:
         return
     smallest = {}
     for name, case in cases.items():
@@ -69,8 +49,8 @@ def check_until_se(cases: Mapping[str, Case], settings: Any) -> None:
             times = trial.schedule.times
             smallest[name] = 0.0 if times is None else float(trial.guarantee.epsilon(times[0]))
     expected = "left out, since no case has an epsilon"
-    check(len(smallest) > 0, "until_se", settings.until_se, expected)
-    for name, epsilon in smallest.items() if settings.keep == "summary" else ():
+    check(len(smallest) > 0, "until_se", options.until_se, expected)
+    for name, epsilon in smallest.items() if options.keep == "summary" else ():
         place = np.searchsorted(EPSILON_BINS.upper, epsilon)
         width = float(EPSILON_BINS.upper[place] - EPSILON_BINS.lower[place]) if epsilon else 0.0
         expected = (
@@ -78,19 +58,7 @@ def check_until_se(cases: Mapping[str, Case], settings: Any) -> None:
             f"{epsilon:.4g}, the smallest epsilon of {name}"
         )
         hint = "Use keep='trials' (--keep trials) for a smaller standard error."
-        check(settings.until_se >= width, "until_se", settings.until_se, expected, hint)
-
-
-def first_interim(settings: Any) -> int:
-    """Return the smallest interim count of trials that is at least `settings.trials`."""
-    last = INTERIM_COUNTS[-1]
-    check(settings.trials <= last, "trials", settings.trials, f"at most {last} with until_se")
-    return next(count for count in INTERIM_COUNTS if count >= settings.trials)
-
-
-def most_trials(settings: Any) -> int:
-    """Return the largest number of trials of a run, even if its precision is not reached."""
-    return _MOST[settings.keep] if settings.most_trials is None else settings.most_trials
+        check(options.until_se >= width, "until_se", options.until_se, expected, hint)
 
 
 @explain_fields
@@ -127,7 +95,7 @@ def median_error(epsilon: Distribution) -> float:
     The result is NaN if all four ends are plus infinity, because the median is infinite then. It is
     infinite if an upper end is infinite but some lower end is not plus infinity.
     """
-    number = 1 + (max(epsilon.trials - 1, 0) // _FIRST).bit_length()
+    number = 1 + (max(epsilon.trials - 1, 0) // INTERIM_COUNTS[0]).bit_length()
     level = 1 - 0.05 * 6 / (math.pi * number) ** 2
     errors = []
     for probability, twice in (
@@ -154,7 +122,7 @@ def medians(results: Frame) -> list[Median]:
     return found
 
 
-def next_trial_count(results: Frame, settings: Any) -> int | None:
+def next_trial_count(results: Frame, options: RunOptions) -> int | None:
     """Return the number of trials to which to extend a run, or None to stop the run.
 
     The run stops in any of these cases:
@@ -168,15 +136,15 @@ def next_trial_count(results: Frame, settings: Any) -> int | None:
 
     Args:
         results: trials of the run.
-        settings: object with the attributes `until_se`, `most_trials` and `keep`.
+        options: options of the run.
     """
-    target, present = settings.until_se, results.trials
+    target, present = options.until_se, results.trials
     if target is None or present not in INTERIM_COUNTS:
         return None
     short = [median for median in medians(results) if median.error > target]
     if not short or any(median.width > target for median in short):
         return None
-    return 2 * present if 2 * present <= min(most_trials(settings), INTERIM_COUNTS[-1]) else None
+    return 2 * present if 2 * present <= min(options.limit, INTERIM_COUNTS[-1]) else None
 
 
 def remarks(results: Frame) -> list[str]:
@@ -202,7 +170,7 @@ def remarks(results: Frame) -> list[str]:
             f"{'reached' if reached else 'Warning: not reached'} with {results.trials:,} trials, "
             f"the largest is {worst.error:.3g} ({worst.case})."
         )
-        if reached and results.trials > _FIRST:
+        if reached and results.trials > INTERIM_COUNTS[0]:
             lines.append(
                 "Stopping when the intervals are short makes them slightly optimistic; precision "
                 "was evaluated only after 1000, 2000, 4000, ... trials."

@@ -176,7 +176,7 @@ class StoredCase:
 
     @classmethod
     def from_dict(cls, case: Mapping[str, Any]) -> "StoredCase":
-        """Return the case described by an entry of `cases` in the JSON of `to_json`."""
+        """Return the stored case that an entry of the manifest's `cases` describes."""
         return cls(
             case["name"], case["attributes"], {k: _to_pass(v) for k, v in case["passes"].items()}
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,7 @@ from nrjax.study.fingerprint import Fingerprint
 from nrjax.study.local import Progress, fill, run_locally
 from nrjax.study.options import Keep, RunOptions, check_settings, shared_options, to_json
 from nrjax.study.passes import CasePass, passes_of
-from nrjax.study.precision import check_until_se, most_trials, next_trial_count
+from nrjax.study.precision import check_until_se, next_trial_count
 from nrjax.study.results import Reporting, Results
 from nrjax.study.schema import StoredCase
 from nrjax.study.store import Store
@@ -117,7 +118,21 @@ class Study:
         self.settings = settings
         self.facts = provenance.checked_facts({} if facts is None else facts)
         self.source = source
-        self.spent: dict[str, float] = {}
+        self._timings: dict[str, float] = {}
+
+    def loaded_from(self, source: str, settings: Any, seconds: float) -> Study:
+        """Return a copy of the study for the command, which records how to make it again.
+
+        Args:
+            source: name of a paper's study, or path of the study's file.
+            settings: settings from which the study was made, if it has none itself.
+            seconds: seconds that it took to make the study, for the report.
+        """
+        study = copy.copy(self)
+        study.source = source
+        study.settings = settings if self.settings is None else self.settings
+        study._timings = {"data": seconds}
+        return study
 
     def __repr__(self) -> str:
         return f"Study {self.name}: {', '.join(self.cases)}"
@@ -184,7 +199,7 @@ class Study:
                 provenance.refuse_options(store, fixed)
                 stored = RunOptions.from_json(store.settings["settings"])
                 options = stored.extended(**variable)
-                passes = self._resume(store, stored, options)
+                passes = self._checked_passes(store, stored, options)
                 missing = None if options == stored else options.trials
             else:
                 shared = shared_options(self.settings)
@@ -212,7 +227,7 @@ class Study:
         """Return the passes of each case, for as many trials as the run may need."""
         check_until_se(self.cases, options)
         # Programs for `most_trials` are compiled once, however many trials `until_se` adds.
-        most = 0 if options.until_se is None else most_trials(options)
+        most = 0 if options.until_se is None else options.limit
         trials = max(options.trials, most)
         return {
             name: passes_of(case, trials, options.chunk, options.keep)
@@ -258,10 +273,10 @@ class Study:
         cases = self._stored_cases(passes, options.trials)
         return Store.create(out, facts, cases, overwrite=overwrite)
 
-    def _resume(
+    def _checked_passes(
         self, store: Store, stored: RunOptions, options: RunOptions
     ) -> dict[str, dict[str, CasePass]]:
-        """Return the passes of a run, or raise ValueError if they do not match its store."""
+        """Check that a run matches this study, and return the passes to run."""
         changes = provenance.environment_changes(store.settings)
         is_complete = options == stored and store.finished()
         if not is_complete or next_trial_count(Results(store), options) is not None:
@@ -303,7 +318,7 @@ class Study:
                 trials = next_trial_count(results, options)
                 if trials is None:
                     break
-        results.timings |= self.spent
+        results.timings |= self._timings
         conclude(results)
         return results
 
