@@ -12,7 +12,7 @@ from jax import Array
 from nrjax._base.keys import study_key
 from nrjax._base.validation import check
 from nrjax.auditing.report import Audit, Worst
-from nrjax.auditing.tilted import PlaceBets, law_bets, log_weights
+from nrjax.auditing.tilted import TiltBets, law_bets, log_weights
 from nrjax.simulation import montecarlo
 from nrjax.statistics import betting
 
@@ -64,7 +64,7 @@ class Losses:
         self._hockey_stick = hockey_stick
         self._masses = np.exp(np.asarray(trial.log_masses, float))
         self.values, self.excess, self.step = np.empty(0), np.empty(0), np.empty(0, int)
-        self.law, self._places = np.zeros(1), PlaceBets(self._masses.size)
+        self.law, self._places = np.zeros(1), TiltBets(self._masses.size)
 
     def run(self, key: Array, trials: int, first: int) -> Losses:
         """Add at most `_CHUNK` trials, and return the object."""

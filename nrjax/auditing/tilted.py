@@ -76,8 +76,11 @@ class _Zero(Utility):
         return jnp.zeros(())
 
 
-def watched(interaction: Interaction) -> Interaction:
-    """Return the interaction without its rule, unless its schedule pays for the rule."""
+def without_stops(interaction: Interaction) -> Interaction:
+    """Return the interaction with a score of 0 and a rule that never stops, without its shift.
+
+    The interaction keeps its score and rule if its schedule pays for the rule.
+    """
     if interaction.schedule.rule is not None:
         return dataclasses.replace(interaction, shift=None)
     never: Any = {"utility": _Zero(), "rule": PublicThreshold(jnp.inf)}
@@ -88,7 +91,7 @@ class Tilted(Pytree):
     """A custom trial that stops at the first loss above `epsilon + level`.
 
     Attributes:
-        interaction: interaction from `watched`.
+        interaction: interaction from `without_stops`.
         shift: v = f(x) - f(x'), of the value's shape.
         tilts: tilts theta, shape (tilts,), the first of which is 0.
         log_masses: logarithms of the probabilities of the tilts.
@@ -165,7 +168,7 @@ class Reported(Pytree):
 
 def tilted(interaction: Interaction, shift: Any) -> tuple[Tilted, float]:
     """Return the custom trial of a neighbour, and an upper bound of the weights of large losses."""
-    interaction, dtype = watched(interaction), interaction.dtype
+    interaction, dtype = without_stops(interaction), interaction.dtype
     tilts, masses, most = np.array([0.0, -1.0, 1.0]), np.array([0.75, 0.125, 0.125]), 4 / 3
     if interaction.process.noise == "gaussian":
         tilts, masses, most = _gaussian(interaction, float(np.sum(np.square(shift, dtype=float))))
@@ -231,11 +234,11 @@ def law_bets(densities: np.ndarray, tilt: np.ndarray, masses: np.ndarray) -> np.
     return np.array(wealths[:-1]) - wealths[-1]
 
 
-class PlaceBets:
-    """A bet that releases tell more about the tilt than their stated law says.
+class TiltBets:
+    """A bet against the stated noise distribution.
 
-    The releases are put into bins. In each one the odds of a tilt are corrected by how often it was
-    drawn in earlier trials, which is no better than the stated law if the law is right.
+    The releases are put into bins. In each bin the bet predicts the tilt from how often it was
+    drawn in earlier trials. If the stated distribution is right, no prediction gains.
     """
 
     def __init__(self, tilts: int):

@@ -17,7 +17,10 @@ from nrjax.engine.mechanism import Mechanism
 from nrjax.study.case import Case
 
 _SPACINGS = 256
-"""Least error, in machine epsilons of the best score. Rounding would else decide what meets it."""
+"""Least error, in machine epsilons of the best score.
+
+Rounding would decide whether a score meets a smaller error.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -94,7 +94,10 @@ def _first_rows(
     features: int,
     draw: Callable[[Path], Arrays],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first `rows` of a table's features and target, both float64."""
+    """Return the first `rows` of a table's features and target, both float64.
+
+    `draw` makes the prepared table from the published file at the first use. Then it is cached.
+    """
     npz, published, *_ = _FILES[name]
     path = first_present(data_dir, _FILES[name])
     if path is None:

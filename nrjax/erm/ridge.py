@@ -159,7 +159,10 @@ class RidgeProblem(Problem):
 
     @property
     def radius(self) -> float:
-        """The l2 radius M of the ball (`nrjax.erm.sensitivity.ridge_radius`)."""
+        """The l2 radius M of the ball that holds the optimum of every admissible data set.
+
+        See `nrjax.erm.sensitivity.ridge_radius`.
+        """
         return float(ridge_radius(self.regularisation, self.ball))
 
     @property

@@ -17,7 +17,7 @@ from nrjax._base.validation import (
 )
 
 Objective = Literal["log", "mean"]
-"""The cost of an epsilon, of which a design makes the prior mean small."""
+"""The quantity whose prior mean a design minimises."""
 
 
 def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) -> np.ndarray:
