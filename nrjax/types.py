@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.notions import Notion
 from nrjax._base.outcome import Outcome as Outcome
 from nrjax._base.outcome import Status as Status
 from nrjax._base.pytrees import Pytree
@@ -153,10 +154,10 @@ class Guarantee(Pytree, abc.ABC):
             it holds at any time. At another time a trial fails with `Status.INVALID_COST`.
         relation: relation of the neighbours, such as "replace"; None if it is that of
             `sensitivity`, or not stated.
-        notion: meaning of `delta`. "probabilistic": the probability above. "hockey-stick": every
-            set S of transcripts has `P(S) <= int_S exp(epsilon) dP' + delta`, which implies less
-            about realised losses but survives post-processing. "pure": both notions, with delta 0.
-            See `nrjax.guarantees.NOTIONS`.
+        notion: meaning of `delta`, a `nrjax.guarantees.Notion` or its name. "probabilistic": the
+            probability above. "hockey-stick": every set S of transcripts has
+            `P(S) <= int_S exp(epsilon) dP' + delta`, which implies less about realised losses but
+            survives post-processing. "pure": both notions, with delta 0.
     """
 
     noise: ClassVar[str | None] = None
@@ -164,7 +165,7 @@ class Guarantee(Pytree, abc.ABC):
     delta = 0.0
     fixed_times = None
     relation = None
-    notion: ClassVar[str] = "probabilistic"
+    notion: ClassVar[str] = Notion.PROBABILISTIC
 
     @abc.abstractmethod
     def epsilon(self, time: ArrayLike) -> Array:

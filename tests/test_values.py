@@ -80,6 +80,7 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: nrjax.HockeyStickBoundary.single(1.0, 1e-6, epsilon=0.5),
     lambda: LINE.on(GRID),
     lambda: nrjax.guarantees.MinimaxBoundary(1.0, 1e-6),
+    lambda: nrjax.guarantees.Notion.HOCKEY_STICK,
     lambda: nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1")),
     lambda: nrjax.DiscretePureGuarantee(1),
     lambda: GRID,

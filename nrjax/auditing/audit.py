@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 from nrjax._base.keys import abstract_key
+from nrjax._base.notions import Notion, notion_of
 from nrjax._base.validation import check, check_integer, check_number, concrete_or_none
 from nrjax._base.value import check_array
 from nrjax.auditing import losses, pairs
 from nrjax.auditing.report import Audit
 from nrjax.auditing.tilted import Reported, tilted
 from nrjax.engine.interaction import MADE_BY, Interaction
-from nrjax.guarantees.notions import notion_of
 from nrjax.types import NoiseProcess, overrides
 
 _LOSSES, _PAIRS = 16_384, 40_000
@@ -95,8 +95,8 @@ def audit(
     guarantee: Any = interaction.guarantee
     check(guarantee is not None, "guarantee", None, "given, since it states what is audited")
     stated = float(np.min(np.asarray(guarantee.delta) if delta is None else delta))
-    notion = str(notion_of(guarantee))
-    notion = "pure" if not stated else "probabilistic" if notion == "pure" else notion
+    notion: Any = notion_of(guarantee)
+    notion = notion.at_delta(stated)
     lossy = overrides(interaction.process, NoiseProcess, "privacy_loss")
     other = neighbour if isinstance(neighbour, Interaction) else None
     if other is None or (lossy and _only_moved(interaction, other)):
@@ -126,7 +126,7 @@ def _audit_custom(
     check(known <= set(names), "result of run", list(names), expected, hint)
     if neighbour is not None:
         return pairs.audit(trial, neighbour, delta, trials=trials or _PAIRS, **options)
-    notion = "probabilistic" if delta else "pure"
+    notion = Notion.PURE.at_delta(delta)
     trials = trials or _LOSSES
     return losses.audit(Reported(trial), notion, delta, 1.0, trials=trials, remark="", **options)
 

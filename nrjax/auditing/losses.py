@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.keys import study_key
+from nrjax._base.notions import Notion
 from nrjax._base.validation import check
 from nrjax.auditing.report import Audit, Worst
 from nrjax.auditing.tilted import TiltBets, law_bets, log_weights
@@ -89,7 +90,7 @@ class Losses:
 
 def audit(
     trial: Any,
-    notion: str,
+    notion: Notion,
     stated: float,
     most: float,
     *,
@@ -102,7 +103,7 @@ def audit(
 
     Args:
         trial: from `nrjax.auditing.tilted`.
-        notion: "pure", "probabilistic" or "hockey-stick".
+        notion: privacy notion of the stated epsilon.
         stated: stated delta; 0 if the notion is pure.
         most: upper bound of the weights of violations.
         trials: largest number of trials.
@@ -110,7 +111,7 @@ def audit(
         seed: seed of the trials.
         remark: sentence to add to the report.
     """
-    key, alpha, hockey_stick = study_key(seed), _SHARE * (1 - level), notion == "hockey-stick"
+    key, alpha, hockey_stick = study_key(seed), _SHARE * (1 - level), not notion.bounds_losses
     low, high = (stated, _SLACK * stated) if stated else (_RARE, _RARE)
     if hockey_stick:
         trial, remark = _with_level(trial, key), f"{_CHOSEN} {remark}".rstrip()

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nrjax._base.keys import study_key
+from nrjax._base.notions import Notion
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check
 from nrjax.choice.plan import (
@@ -25,7 +26,7 @@ from nrjax.choice.plan import (
     Plan,
 )
 from nrjax.choice.question import Custom, Question
-from nrjax.engine.fixed import FixedRelease, Notion
+from nrjax.engine.fixed import FixedRelease
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism
 from nrjax.guarantees import (
@@ -136,7 +137,7 @@ def _levels(question: Question, mechanism: Mechanism, plan: Plan) -> Levels:
     (low, high, count), (smallest, largest) = SEARCH.levels, _exact_times(mechanism)
     time = _fixed_time(question, mechanism, plan)
     if time is not None:
-        once = FixedRelease.at_time(mechanism, time, "probabilistic")
+        once = FixedRelease.at_time(mechanism, time, Notion.PROBABILISTIC)
         middle = min(once.epsilon, SEARCH.largest_level / SEARCH.above)
         low, high, count = middle / SEARCH.below, middle * SEARCH.above, SEARCH.count
     if math.isfinite(largest):
@@ -153,12 +154,11 @@ def _notions(mechanism: Mechanism, time: float) -> tuple[Notion, ...]:
     A hockey-stick epsilon above `SEARCH.largest_epsilon` would state hardly any privacy.
     """
     is_gaussian = mechanism.process.noise == "gaussian"
-    if (
-        is_gaussian
-        and FixedRelease.at_time(mechanism, time, "probabilistic").epsilon < SEARCH.largest_epsilon
-    ):
-        return "probabilistic", "hockey-stick"
-    return ("probabilistic",)
+    if is_gaussian:
+        stated = FixedRelease.at_time(mechanism, time, Notion.PROBABILISTIC).epsilon
+        if stated < SEARCH.largest_epsilon:
+            return Notion.PROBABILISTIC, Notion.HOCKEY_STICK
+    return (Notion.PROBABILISTIC,)
 
 
 def _on_grid(mechanism: Mechanism, levels: Levels) -> tuple[Mechanism, Grid]:
@@ -185,7 +185,7 @@ def _at_one_time(
     mechanism: Mechanism,
     plan: Plan,
     time: float,
-    notion: Notion = "probabilistic",
+    notion: Notion = Notion.PROBABILISTIC,
 ) -> Interaction:
     """Return the interaction that makes one release, at a time fixed in advance."""
     goal = question.best - plan.error
@@ -296,7 +296,7 @@ def one_release(
     if time is None or time < _exact_times(mechanism)[0]:
         return
     for notion in _notions(mechanism, time):
-        name = "once-hockey-stick" if notion == "hockey-stick" else "once"
+        name = "once" if notion.bounds_losses else f"once-{notion}"
         interaction = _at_one_time(question, mechanism, plan, time, notion)
         yield name, Candidate.of(question, plan, interaction, FIXED if closed else ORACLE)
 

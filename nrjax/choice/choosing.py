@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from nrjax._base.keys import study_key
+from nrjax._base.notions import Notion
 from nrjax._base.outcome import Outcome, Status, describe_failures
 from nrjax._base.sensitivities import shared_relation
 from nrjax._base.tracing import sharing_traces
@@ -173,7 +174,7 @@ class _Runs:
         sections: dict[str, list[str]] = {}
         differ = len({candidate.delta for candidate in self.listed.values()} - {0.0}) > 1
         for name, candidate in self.listed.items():
-            notes = ["hockey-stick epsilon"] if candidate.notion == "hockey-stick" else []
+            notes = ["hockey-stick epsilon"] if candidate.notion == Notion.HOCKEY_STICK else []
             notes += [f"delta = {candidate.delta:.6g}"] if differ and candidate.delta else []
             title = f"{candidate.section} ({', '.join(notes)})" if notes else candidate.section
             sections.setdefault(title, []).append(name)

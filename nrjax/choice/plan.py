@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax._base.notions import notion_of
 from nrjax.choice.question import Question
 from nrjax.engine.interaction import Interaction
-from nrjax.guarantees.notions import PUBLIC_TEST, notion_of
+from nrjax.guarantees.notions import PUBLIC_TEST
 
 Levels = tuple[float, float, int]
 """Epsilons (low, high, count) in equal ratios."""

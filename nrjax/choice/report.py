@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nrjax._base.fields import explain_fields
+from nrjax._base.notions import Notion, notions_differ
 from nrjax._base.sensitivities import describe_relation
 from nrjax.choice.candidates import FIXED, PRIVATE
 from nrjax.choice.racing import Verdict
@@ -31,7 +32,7 @@ class Row(NamedTuple):
         cheaper: fraction of the trials in which the candidate is cheaper than the best of its
             section; NaN for the best one.
         coverage: error of the releases at the stop, for the best of a section; else None.
-        notion: privacy notion of epsilon (`nrjax.guarantees.NOTIONS`).
+        notion: privacy notion of epsilon (`nrjax.guarantees.Notion`).
         trials: number of trials.
     """
 
@@ -150,7 +151,7 @@ _HEAD = ("", "met", "median epsilon", "90 % epsilon", "cheaper", "notion", "verd
 def _lines(rows: Sequence[Row], widths: Sequence[int]) -> Iterator[str]:
     """Generate the lines of one section of the table."""
     is_ranked = any(row.verdict == Verdict.BEST for row in rows)
-    if is_ranked and len({row.notion for row in rows}) > 1:
+    if is_ranked and notions_differ(*(row.notion for row in rows)):
         yield _MIXED
     for cells in (_HEAD, *map(_cells, rows)):
         padded = [
@@ -196,7 +197,7 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         row
         for row in rows
         if row.section.startswith((FIXED, PRIVATE))
-        and row.notion != "hockey-stick"
+        and row.notion != Notion.HOCKEY_STICK
         and row.verdict in (Verdict.BEST, Verdict.FIXED)
     ]
     if is_private:

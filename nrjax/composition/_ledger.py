@@ -20,6 +20,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.format import format_value
+from nrjax._base.notions import Notion
 from nrjax._base.sensitivities import shared_relation
 from nrjax._base.validation import check, concrete_or_none
 from nrjax.composition import _state
@@ -84,8 +85,8 @@ class Ledger(CostModel, abc.ABC):
             no error: the request is refused instead.
     """
 
-    notion: ClassVar[str] = "(epsilon, delta)-DP"
-    """The privacy notion of epsilon and delta: see `nrjax.guarantees.NOTIONS`."""
+    notion: ClassVar[Notion] = Notion.DIFFERENTIAL_PRIVACY
+    """The privacy notion of epsilon and delta: see `nrjax.guarantees.Notion`."""
     _stopped: ClassVar[tuple[type, ...]] = (ExPost, *REDUCTIONS)
     """The kinds of requests that are charged their cost at the stop, not as admitted."""
     _budgets: ClassVar[Any] = 0

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.notions import Notion
 from nrjax._base.validation import check, check_numbers, check_positive, check_probability
 from nrjax.composition import _costs as costs
 from nrjax.composition._state import LedgerState, add, check_owner, new_state, rounded_up
@@ -21,8 +22,8 @@ from nrjax.guarantees._rounding import round_up
 
 
 class _Odometer(costs.CostModel, abc.ABC):
-    notion: ClassVar[str] = "probabilistic"
-    """The privacy notion of the bound and delta: see `nrjax.guarantees.NOTIONS`."""
+    notion: ClassVar[Notion] = Notion.PROBABILISTIC
+    """The privacy notion of the bound and delta: see `nrjax.guarantees.Notion`."""
 
     @abc.abstractmethod
     def bound(self, state: LedgerState) -> Array:
@@ -55,7 +56,8 @@ class _Odometer(costs.CostModel, abc.ABC):
         for part in parts(spent):
             notion, hint = getattr(part, "notion", None), "Use an ExPostFilter."
             expected = "pure or probabilistic, since the bound is on losses"
-            check(notion != "hockey-stick", "notion of the request", notion, expected, hint)
+            bounding = notion is None or notion.bounds_losses
+            check(bounding, "notion of the request", notion, expected, hint)
             charge = self._charge(part, total.total.dtype)
             total = add(total, jnp.where(is_own & (charge[0] < jnp.inf), charge, jnp.inf))
         return dataclasses.replace(state, spent=total)

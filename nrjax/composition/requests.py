@@ -15,11 +15,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.notions import Notion, notion_of
 from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.sensitivities import check_norm, relation_of, shared_relation, split_relation
 from nrjax._base.validation import check, check_choice, check_numbers, float_if_large
-from nrjax.guarantees.notions import notion_of
 from nrjax.types import Guarantee
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
@@ -105,7 +105,7 @@ class ExPost(_Request):
         delta: probability with which the loss may exceed epsilon, in [0, 1).
         cap: largest value that `epsilon` can have, >= 0, fixed before the round; or None. With a
             cap a `RenyiFilter` charges `certificates.capped`. An epsilon above the cap is refused.
-        notion: notion of `delta` (static; see `nrjax.guarantees.NOTIONS`); None is taken for
+        notion: notion of `delta` (static; see `nrjax.guarantees.Notion`); None is taken for
             "probabilistic". Odometers refuse "hockey-stick".
     """
 
@@ -116,7 +116,9 @@ class ExPost(_Request):
 
     def __post_init__(self):
         if self.notion is not None:
-            check_choice("notion", self.notion, ("pure", "probabilistic", "hockey-stick"))
+            ex_post = Notion.PURE, Notion.PROBABILISTIC, Notion.HOCKEY_STICK
+            check_choice("notion", self.notion, ex_post)
+            object.__setattr__(self, "notion", Notion(self.notion))
         super().__post_init__()
 
     @classmethod

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import static
 from nrjax._base.sensitivities import Sensitivity
@@ -174,7 +175,7 @@ class UnknownKeysGuarantee(Guarantee):
     crossing: ArrayLike
     times: Any
     keys_per_user: int = static(default=1)
-    notion: ClassVar[str] = "hockey-stick"
+    notion: ClassVar[str] = Notion.HOCKEY_STICK
 
     def __post_init__(self):
         ok = isinstance(self.common, Guarantee) and self.common.noise in ("gaussian", "laplace")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
+from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import check, check_choice, check_number
 from nrjax.engine.interaction import Interaction
@@ -18,7 +19,8 @@ from nrjax.guarantees import GridBoundary, HockeyStickBoundary
 from nrjax.schedules import Grid
 from nrjax.types import Utility
 
-Notion = Literal["hockey-stick", "probabilistic"]
+_NOTIONS = Notion.HOCKEY_STICK, Notion.PROBABILISTIC
+"""The notions by which the epsilon of one Gaussian release can be stated."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class FixedRelease:
 
     mechanism: Mechanism
     epsilon: float
-    notion: Notion = "hockey-stick"
+    notion: str = Notion.HOCKEY_STICK
 
     def __post_init__(self):
         _check_parts(self.mechanism, self.notion)
@@ -61,7 +63,7 @@ class FixedRelease:
 
     @classmethod
     def at_time(
-        cls, mechanism: Mechanism, time: float, notion: Notion = "hockey-stick"
+        cls, mechanism: Mechanism, time: float, notion: str = Notion.HOCKEY_STICK
     ) -> FixedRelease:
         """Return the release at a time (noise level), with the epsilon that it costs."""
         _check_parts(mechanism, notion)
@@ -69,7 +71,7 @@ class FixedRelease:
         guarantee: Any = mechanism.guarantee
         if mechanism.process.noise == "gaussian":
             sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)
-            if notion == "probabilistic":
+            if notion == Notion.PROBABILISTIC:
                 options: Any = {"sensitivity": sensitivity, "delta": delta, "times": [time]}
                 guarantee = GridBoundary.minimax(**options)
             else:
@@ -85,7 +87,7 @@ class FixedRelease:
         if mechanism.process.noise != "gaussian":
             return mechanism, Grid.explicit(np.reshape(guarantee.time(epsilon), 1))
         sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)
-        if self.notion == "probabilistic":
+        if self.notion == Notion.PROBABILISTIC:
             one = _probabilistic(sensitivity, delta, epsilon)
         else:
             one = HockeyStickBoundary.single(sensitivity, delta, epsilon=epsilon)
@@ -121,7 +123,7 @@ def _check_parts(mechanism: Any, notion: Any) -> None:
     is_mechanism = isinstance(mechanism, Mechanism)
     check(is_mechanism, "mechanism", mechanism, "a nrjax.Mechanism, such as nrjax.laplace(...)")
     check(mechanism.guarantee is not None, "guarantee", None, "given in the mechanism")
-    check_choice("notion", notion, get_args(Notion))
+    check_choice("notion", notion, _NOTIONS)
 
 
 def _probabilistic(sensitivity: float, delta: float, epsilon: float) -> Any:

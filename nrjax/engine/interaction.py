@@ -18,7 +18,6 @@ from nrjax._base.validation import check, check_numbers, check_shape, concrete_o
 from nrjax._base.value import Value, check_array, split_value
 from nrjax.engine.checks_between_parts import (
     check_costs,
-    check_delta,
     check_distributions,
     check_group,
     check_integral,
@@ -26,6 +25,7 @@ from nrjax.engine.checks_between_parts import (
     check_looks,
     check_monotone,
     check_noise_reduction,
+    check_notion_and_delta,
     check_own_value,
     check_paid_rule,
     check_resolution,
@@ -254,7 +254,7 @@ def _check_between(
     process, guarantee, schedule = interaction.process, interaction.guarantee, interaction.schedule
     check_times(schedule)
     check_rule(interaction.rule, interaction.utility, guarantee, steps, dtype)
-    check_delta(guarantee)
+    check_notion_and_delta(guarantee)
     check_distributions(process, guarantee, schedule)
     check_looks(guarantee, schedule, dtype)
     check_integral(process, value, schedule, dtype)

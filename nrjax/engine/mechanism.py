@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._base.format import format_value
+from nrjax._base.notions import notion_of
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import Pytree
 from nrjax._base.sensitivities import relation_of, shared_relation
@@ -72,6 +73,7 @@ class Mechanism(Pytree):
             ok = isinstance(part, kind) or (part is None and name != "process")
             check(ok, name, part, f"an instance of nrjax.{kind.__name__}")
         process, guarantee = self.process, self.guarantee
+        notion_of(guarantee)  # refuses the name of an unknown notion
         covered = None if guarantee is None else guarantee.noise
         fits = None in (covered, process.noise) or covered == process.noise
         expected = f"for {process.noise} noise, which {type(process).__name__} makes"

@@ -10,7 +10,7 @@ from nrjax.guarantees.grid import GridBoundary
 from nrjax.guarantees.hockey_stick import HockeyStickBoundary
 from nrjax.guarantees.minimax import MinimaxBoundary
 from nrjax.guarantees.mixtures import RenyiMixture
-from nrjax.guarantees.notions import NOTIONS
+from nrjax.guarantees.notions import NOTIONS, Notion
 from nrjax.guarantees.pure import DiscretePureGuarantee, PureGuarantee
 from nrjax.guarantees.renyi import RenyiBoundary
 
@@ -22,6 +22,7 @@ __all__ = [
     "LinearBoundary",
     "MinimaxBoundary",
     "MixtureBoundary",
+    "Notion",
     "OneSidedMixtureBoundary",
     "PureGuarantee",
     "RenyiBoundary",

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import check, concrete_or_none
 from nrjax.guarantees import _stopping
@@ -64,7 +65,7 @@ class HockeyStickBoundary(FixedTimesBoundary):
     epsilons: Any
     barrier: Any
     margin: ClassVar[int] = 4  # for casts
-    notion: ClassVar[str] = "hockey-stick"
+    notion: ClassVar[str] = Notion.HOCKEY_STICK
     most_times: ClassVar[int] = 200  # whose design takes about 3 s
 
     def __post_init__(self):

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.notions import Notion
 from nrjax._base.validation import as_float_table, as_floats, check, check_numbers
 from nrjax.guarantees._looks import certified_number
 from nrjax.guarantees._priors import Objective, checked_prior
@@ -59,7 +60,7 @@ class RenyiMixture(SafeGuarantee):
     weights: Any
     noise: ClassVar[str] = "gaussian"
     margin: ClassVar[int] = 2  # for the sum; each term has its own margin
-    notion: ClassVar[str] = "hockey-stick"
+    notion: ClassVar[str] = Notion.HOCKEY_STICK
 
     def __post_init__(self):
         for name in ("orders", "weights"):

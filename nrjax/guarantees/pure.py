@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._base.notions import Notion
 from nrjax.guarantees._rounding import SafeGuarantee
 
 
@@ -25,7 +26,7 @@ class PureGuarantee(SafeGuarantee):
     """
 
     noise: ClassVar[str] = "laplace"
-    notion: ClassVar[str] = "pure"
+    notion: ClassVar[str] = Notion.PURE
     margin: ClassVar[int] = 4  # the formula loses 2
 
     def _epsilon(self, time: Array, sensitivity: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.notions import Notion
 from nrjax._base.validation import check_numbers
 from nrjax.guarantees._rounding import SafeGuarantee, host_or_trace
 
@@ -52,7 +53,7 @@ class RenyiBoundary(SafeGuarantee):
     order: ArrayLike
     noise: ClassVar[str] = "gaussian"
     margin: ClassVar[int] = 2  # for the sum; each term has its own margin
-    notion: ClassVar[str] = "hockey-stick"
+    notion: ClassVar[str] = Notion.HOCKEY_STICK
 
     def __post_init__(self):
         super().__post_init__()

@@ -86,7 +86,7 @@ class Comparison(NamedTuple):
         dominance: comparison of the distribution functions.
         met: fraction of all trials that stopped and reached the goal, for each case; None for a
             case without a goal.
-        notions: the privacy notion of each case's epsilon (`nrjax.guarantees.NOTIONS`); None if
+        notions: the privacy notion of each case's epsilon (`nrjax.guarantees.Notion`); None if
             both are the same, or if `quantity` is not an epsilon.
     """
 

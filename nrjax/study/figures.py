@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from nrjax._base.notions import Notion
 from nrjax.statistics.sample import Distribution
 from nrjax.study import distribution_plots, plotting
 from nrjax.study.compare import compare_cases
@@ -138,7 +139,7 @@ def _style_and_name(frame: Frame, case: str) -> tuple[plotting.Style, str]:
     mechanisms = {
         name: str(each.attributes.get("mechanism", name)) for name, each in frame.cases.items()
     }
-    hockey_stick = frame.cases[case].attributes.get("notion") == "hockey-stick"
+    hockey_stick = frame.cases[case].attributes.get("notion") == Notion.HOCKEY_STICK
     name = humanise(mechanisms[case]) + (" (hockey-stick)" if hockey_stick else "")
     return plotting.mechanism_styles(mechanisms.values())[mechanisms[case]], name
 
@@ -186,7 +187,7 @@ def epsilon_distribution(axes: Axes, frame: Frame, cases: Sequence[str]) -> None
         facts = frame.cases[case].attributes
         promise = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
         # The name of a case with a hockey-stick epsilon includes the notion already.
-        if promise and facts.get("notion") not in (None, "hockey-stick"):
+        if promise and facts.get("notion") not in (None, Notion.HOCKEY_STICK):
             promise += f"\n{facts['notion']}"
         amounts = [f"{p} %: {epsilon.quantile(p / 100):.3g}" for p in _LABELLED_PERCENTS]
         quantiles = "\n".join(amounts).replace("50 %:", "median").replace("inf", "∞")

@@ -11,7 +11,7 @@ import numpy as np
 from nrjax._base.fields import explain_fields
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check
-from nrjax.guarantees.notions import NOTIONS, notions_differ
+from nrjax.guarantees.notions import NOTIONS, notions_comparable
 from nrjax.statistics.intervals import binomial_interval, rank_of
 from nrjax.statistics.sample import Distribution
 from nrjax.study import precision, release_error
@@ -300,7 +300,7 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
         delta = stated[notion].pop() if len(stated[notion]) == 1 else ""
         meaning = NOTIONS.get(notion, "a custom notion")
         lines.append(f"Epsilon is {notion} of {whose}: {meaning}{delta}.")
-    if "hockey-stick" in cases_of and notions_differ(*cases_of):
+    if not notions_comparable(*cases_of):
         lines.append(
             "Warning: epsilons of different notions are not the same promise, so that the smaller "
             "one need not be the stronger."

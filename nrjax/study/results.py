@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nrjax._base.notions import Notion
 from nrjax._base.outcome import Outcome, describe_failures, failure_hints
 from nrjax._base.sensitivities import describe_relation
-from nrjax._base.validation import check
+from nrjax._base.validation import check, check_choice
 from nrjax.guarantees.notions import PUBLIC_TEST
 from nrjax.study import report as reports
 from nrjax.study.case import FIELDS
@@ -279,7 +280,7 @@ class Outcomes(_Reported):
         for name, goal in labels["goal"].items():
             check_goal(f"goals[{name!r}]", goal)
         for name, notion in labels["notion"].items():
-            check(isinstance(notion, str), f"notions[{name!r}]", notion, "text, such as 'pure'")
+            check_choice(f"notions[{name!r}]", notion, tuple(Notion))
         self._arrays, cases = {}, {}
         for name, outcome in outcomes.items():
             check("/" not in name, "name", name, "a name without a slash")

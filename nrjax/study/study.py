@@ -14,11 +14,11 @@ from typing import Any
 from jax import Array
 
 from nrjax._base.keys import study_key
+from nrjax._base.notions import notion_of
 from nrjax._base.sensitivities import relation_of
 from nrjax._base.tracing import sharing_traces
 from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
-from nrjax.guarantees.notions import notion_of
 from nrjax.study import provenance
 from nrjax.study.case import Case, Quantity
 from nrjax.study.checks import check_folders, check_mapping, check_run
@@ -241,7 +241,8 @@ class Study:
         cases = []
         for name, case in self.cases.items():
             notion = notion_of(getattr(case.trial, "guarantee", None))
-            derived = {"goal": case.goal, "notion": notion, "relation": _relation(case)}
+            derived = {"goal": case.goal, "notion": notion and str(notion)}
+            derived["relation"] = _relation(case)
             derived["public_test"] = _public_test(case.trial)
             known = {key: value for key, value in derived.items() if value is not None}
             layouts = {key: each.layout for key, each in passes[name].items()}

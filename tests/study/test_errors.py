@@ -99,7 +99,11 @@ CONSTRUCTORS = [
     (outcomes, {"given": {"a": an_outcome()}, "goals": {"b": 1.0}}, "name in goals must be"),
     (outcomes, {"given": {"a": an_outcome()}, "goals": [1.0]}, f"goals {MAPPING}"),
     (outcomes, {"given": {"a": an_outcome()}, "goals": np.ones(2)}, f"goals {MAPPING}"),
-    (outcomes, {"given": {"a": an_outcome()}, "notions": {"a": 0}}, r"notions\['a'\] must be t"),
+    (
+        outcomes,
+        {"given": {"a": an_outcome()}, "notions": {"a": 0}},
+        r"notions\['a'\] must be 'pure'",
+    ),
     # the rest
     (case, {"batching": 64}, "batching must be an nrjax.Batching"),
     (study, {"reporting": nrjax.Reporting}, "reporting must be an nrjax.Reporting"),
