@@ -152,6 +152,8 @@ class Guarantee(Pytree, abc.ABC):
         delta: probability with which the stated epsilon may be exceeded; 0 for pure guarantees.
         fixed_times: the only times at which the guarantee holds, falling, shape (looks,); None if
             it holds at any time. At another time a trial fails with `Status.INVALID_COST`.
+        planned_times: times that the guarantee was made for, falling, shape (n,), if it is cheapest
+            there but holds at other times too; else None. They are default levels of `until`.
         relation: relation of the neighbours, such as "replace"; None if it is that of
             `sensitivity`, or not stated.
         notion: meaning of `delta`, a `nrjax.guarantees.Notion` or its name. "probabilistic": the
@@ -164,6 +166,7 @@ class Guarantee(Pytree, abc.ABC):
     sensitivity = None
     delta = 0.0
     fixed_times = None
+    planned_times = None
     relation = None
     notion: ClassVar[str] = Notion.PROBABILISTIC
 

@@ -20,6 +20,7 @@ from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.sensitivities import check_norm, relation_of, shared_relation, split_relation
 from nrjax._base.validation import check, check_choice, check_numbers, float_if_large
+from nrjax.guarantees.recipe import hint_for
 from nrjax.types import Guarantee
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
@@ -128,6 +129,8 @@ class ExPost(_Request):
         >>> nrjax.composition.ExPost.of(nrjax.PureGuarantee(1.0), 4.0).notion
         'pure'
         """
+        hint = hint_for(guarantee)
+        check(not hint, "guarantee", guarantee, "a nrjax.Guarantee", hint)
         epsilon, relation = guarantee.epsilon(time), relation_of(guarantee)
         return cls(epsilon, guarantee.delta, relation=relation, notion=notion_of(guarantee))
 

@@ -20,6 +20,7 @@ from nrjax._base.validation import check, check_positive, float_if_large
 from nrjax.composition._ledger import Ledger, leq_with_tolerance
 from nrjax.composition._state import check_owner, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
+from nrjax.guarantees.recipe import hint_for
 from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule, last_time_of
 
 _KINDS = *REDUCTIONS, ExPost
@@ -116,6 +117,8 @@ class FilteredSchedule(Schedule):
             owner = type(self.rule) if by_rule else ExPost
             expected = f"given, since the cost of {owner.__name__} is its epsilon"
             check(self.guarantee is not None, "guarantee", self.guarantee, expected)
+        hint = hint_for(self.guarantee)
+        check(not hint, "guarantee", self.guarantee, "a nrjax.Guarantee", hint)
         if self.kind is ExPost:  # an interaction compares its own sensitivity with this one
             object.__setattr__(self, "sensitivity", self.guarantee.sensitivity)  # pyright: ignore[reportOptionalMemberAccess]
 

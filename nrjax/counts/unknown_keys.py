@@ -262,7 +262,8 @@ class KeysShown(Utility):
             mechanism: mechanism of `unknown_keys`, whose levels the trial uses.
         """
         check_positive("error", error)
-        times = jnp.asarray(mechanism.guarantee.fixed_times)
+        guarantee: Any = mechanism.guarantee
+        times = jnp.asarray(guarantee.fixed_times)
         return UtilitySequence(cls(mechanism.process.deviation(times) / error))
 
     def evaluate(self, hypothesis: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -14,8 +14,9 @@ from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import check, check_choice, check_number
 from nrjax.engine.interaction import Interaction
+from nrjax.engine.levels import with_levels
 from nrjax.engine.mechanism import Mechanism
-from nrjax.guarantees import GridBoundary, HockeyStickBoundary
+from nrjax.guarantees import BoundaryRecipe, GridBoundary, HockeyStickBoundary
 from nrjax.schedules import Grid
 from nrjax.types import Utility
 
@@ -59,7 +60,7 @@ class FixedRelease:
     def __post_init__(self):
         _check_parts(self.mechanism, self.notion)
         check_number("epsilon", self.epsilon)
-        self._settled  # noqa: B018, for its checks
+        self._one_release  # noqa: B018, for its checks
 
     @classmethod
     def at_time(
@@ -77,14 +78,22 @@ class FixedRelease:
             else:
                 guarantee = HockeyStickBoundary.single(sensitivity, delta, time=time)
             time = guarantee.times[0]
+        else:
+            guarantee = with_levels(guarantee, Grid([time]))[0]
         return cls(mechanism, float(guarantee.epsilon(time)), notion)
 
     @functools.cached_property
-    def _settled(self) -> tuple[Mechanism, Grid]:
+    def _one_release(self) -> tuple[Mechanism, Grid]:
         """The mechanism with the guarantee of one release, and the grid of its time."""
         mechanism, epsilon = self.mechanism, float(self.epsilon)
         guarantee: Any = mechanism.guarantee
         if mechanism.process.noise != "gaussian":
+            if isinstance(guarantee, BoundaryRecipe):
+                made, grid = with_levels(guarantee, (epsilon, epsilon, 1))
+                cost = float(np.max(cast(Any, made).epsilon(cast(Any, grid).times)))
+                expected = f"at least {cost:.9g}, the cost of the level that the recipe makes"
+                check(cost <= epsilon, "epsilon", epsilon, expected)
+                return dataclasses.replace(mechanism, guarantee=made), cast(Grid, grid)
             return mechanism, Grid.explicit(np.reshape(guarantee.time(epsilon), 1))
         sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)
         if self.notion == Notion.PROBABILISTIC:
@@ -96,7 +105,7 @@ class FixedRelease:
     @property
     def time(self) -> float:
         """The time (noise level) of the release: variance or scale."""
-        return float(self._settled[1].times[0])
+        return float(self._one_release[1].times[0])
 
     @property
     def deviation(self) -> float:
@@ -115,7 +124,7 @@ class FixedRelease:
         Arguments are as for `nrjax.Mechanism.until`. A trial whose release is not good enough ends
         as `Status.EXHAUSTED`: there is no second release.
         """
-        mechanism, grid = self._settled
+        mechanism, grid = self._one_release
         return mechanism.until(score, at_least=at_least, data=data, levels=grid)
 
 

@@ -38,6 +38,7 @@ from nrjax.engine.checks_of_parts import (
     check_times,
     state_follows_utility,
 )
+from nrjax.guarantees.recipe import hint_for
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 _PARTS = {
@@ -172,7 +173,7 @@ def _check_parts(interaction: Interaction) -> None:
     for name, kind in _PARTS.items():
         part = getattr(interaction, name)
         if part is not None or name != "guarantee":
-            hint = ""
+            hint = hint_for(part)
             if name == "utility" and callable(part):
                 hint = "Write nrjax.utilities.FunctionUtility(score), or mechanism.until(score)."
             check(isinstance(part, kind), name, part, f"an instance of nrjax.{kind.__name__}", hint)

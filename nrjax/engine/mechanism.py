@@ -15,17 +15,19 @@ from nrjax._base.notions import notion_of
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import Pytree
 from nrjax._base.sensitivities import relation_of, shared_relation
-from nrjax._base.validation import as_table, check, check_numbers, check_positive, concrete_or_none
+from nrjax._base.validation import as_table, check, check_numbers, check_positive
 from nrjax._base.value import check_array
 from nrjax.engine.checks_between_parts import check_integral, check_own_value
 from nrjax.engine.interaction import Interaction
-from nrjax.engine.levels import Levels, resolve, settle, settle_for_test
+from nrjax.engine.levels import Levels, resolve, with_levels, with_private_test
 from nrjax.guarantees import (
+    BoundaryRecipe,
     DiscretePureGuarantee,
     LinearBoundary,
     MinimaxBoundary,
     PureGuarantee,
 )
+from nrjax.guarantees.recipe import check_covers, check_recipe
 from nrjax.processes import Brownian, DiscreteLaplace, Laplace
 from nrjax.stopping import PublicThreshold, accuracy
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
@@ -48,9 +50,9 @@ class Mechanism(Pytree):
         value: private value f(x), of the process's shape. Pass interactions to your own `jit`, not
             mechanisms: JAX rounds a plain value to 32 bits, which may move neighbours apart.
         process: noise process, which is added to the value.
-        guarantee: privacy guarantee for this noise and for the sensitivity of the value. A
-            `nrjax.guarantees.MinimaxBoundary` is settled when the levels are known, by `until`,
-            `interaction` or `on`. None means that no epsilon is stated.
+        guarantee: privacy guarantee for this noise and for the sensitivity of the value; or a
+            `nrjax.guarantees.BoundaryRecipe`, from which `until`, `interaction` and `on` make the
+            guarantee when the levels are known. None means that no epsilon is stated.
         utility: utility that `until` uses by default; None if there is none.
 
     Raises:
@@ -60,20 +62,23 @@ class Mechanism(Pytree):
 
     value: Any
     process: NoiseProcess
-    guarantee: Any
+    guarantee: Guarantee | BoundaryRecipe | None
     utility: Utility | None = None
 
     def __post_init__(self):
-        for name, kind in (
+        for name, *kinds in (
             ("process", NoiseProcess),
-            ("guarantee", Guarantee),
+            ("guarantee", Guarantee, BoundaryRecipe),
             ("utility", Utility),
         ):
             part = getattr(self, name)
-            ok = isinstance(part, kind) or (part is None and name != "process")
-            check(ok, name, part, f"an instance of nrjax.{kind.__name__}")
+            ok = isinstance(part, tuple(kinds)) or (part is None and name != "process")
+            check(ok, name, part, f"an instance of nrjax.{kinds[0].__name__}")
         process, guarantee = self.process, self.guarantee
-        notion_of(guarantee)  # refuses the name of an unknown notion
+        if isinstance(guarantee, BoundaryRecipe):
+            check_recipe(guarantee)
+        else:
+            notion_of(guarantee)  # refuses the name of an unknown notion
         covered = None if guarantee is None else guarantee.noise
         fits = None in (covered, process.noise) or covered == process.noise
         expected = f"for {process.noise} noise, which {type(process).__name__} makes"
@@ -108,7 +113,7 @@ class Mechanism(Pytree):
         Args:
             levels: epsilons `(low, high, count)` in equal ratios, or a schedule such as a `Grid`.
         """
-        guarantee, schedule = settle(self.guarantee, self._levels(levels))
+        guarantee, schedule = with_levels(self.guarantee, self._levels(levels))
         tightened = None if guarantee is None else guarantee.on(schedule)
         return dataclasses.replace(self, guarantee=tightened)
 
@@ -120,7 +125,7 @@ class Mechanism(Pytree):
         `options` are other arguments of `nrjax.Interaction`, such as `max_steps`.
         """
         check(isinstance(schedule, Schedule), "schedule", schedule, "an instance of nrjax.Schedule")
-        guarantee = settle(self.guarantee, schedule)[0]
+        guarantee = with_levels(self.guarantee, schedule)[0]
         parts: Any = {"value": self.value, "process": self.process, "guarantee": guarantee}
         return Interaction(**parts, schedule=schedule, utility=utility, rule=rule, **options)
 
@@ -203,11 +208,10 @@ class Mechanism(Pytree):
             options["confidence"] = 0.9 if confidence is None else confidence
             target: Any = at_least
             set_up = functools.partial(accuracy.private_test, target, sensitivity=known, **options)
-            settled, rule = settle_for_test(self.guarantee, levels, set_up)
+            guarantee, schedule, rule = with_private_test(self.guarantee, levels, set_up)
         else:
             rule = PublicThreshold(at_least) if rule is None else rule
-            settled = settle(self.guarantee, levels)
-        guarantee, schedule = settled
+            guarantee, schedule = with_levels(self.guarantee, levels)
         mechanism = dataclasses.replace(self, guarantee=guarantee)
         return mechanism.interaction(schedule, utility, rule, shift=shift)
 
@@ -231,7 +235,7 @@ def brownian(
     sensitivity: ArrayLike,
     delta: ArrayLike,
     *,
-    boundary: Literal["minimax", "linear"] | type | Guarantee = "minimax",
+    boundary: Literal["minimax", "linear"] | type | Guarantee | BoundaryRecipe = "minimax",
     tight_at_epsilon: ArrayLike | None = None,
 ) -> Mechanism:
     """Return the Brownian mechanism for a value: Gaussian noise with a privacy boundary.
@@ -250,8 +254,10 @@ def brownian(
             number, or a `nrjax.Sensitivity` in the norm "l2".
         delta: probability with which the privacy loss may exceed the stated epsilon.
         boundary: "minimax", "linear" (Whitehouse 2022), a class of boundaries such as
-            `nrjax.OneSidedMixtureBoundary`, or a guarantee. A linear boundary and a class need
-            `tight_at_epsilon`. A guarantee must have this sensitivity and delta, or cover them.
+            `nrjax.OneSidedMixtureBoundary`, a guarantee, or a recipe for one
+            (`nrjax.guarantees.BoundaryRecipe`). A linear boundary and a class need
+            `tight_at_epsilon`. Guarantees and recipes must have this sensitivity and delta, or
+            cover them.
         tight_at_epsilon: epsilon that the boundary reaches with the least possible noise. With the
             default boundary it means the linear one.
 
@@ -259,14 +265,15 @@ def brownian(
         ValueError: an argument is missing or out of range.
     """
     named = boundary if isinstance(boundary, str) else None
-    if isinstance(boundary, Guarantee):
+    guarantee: Guarantee | BoundaryRecipe
+    if isinstance(boundary, (Guarantee, BoundaryRecipe)):
         guarantee = _covering(boundary, sensitivity, delta, tight_at_epsilon)
     elif tight_at_epsilon is None and named == "minimax":
         guarantee = MinimaxBoundary(sensitivity, delta)
     else:
         kind: Any = LinearBoundary if named in ("minimax", "linear") else boundary
         ok = isinstance(kind, type) and hasattr(kind, "tight_at_epsilon")
-        expected = "'minimax', 'linear', a class of boundaries or a nrjax.Guarantee"
+        expected = "'minimax', 'linear', a class of boundaries, a nrjax.Guarantee or a recipe"
         check(ok, "boundary", boundary, expected)
         hint = f"{kind.__name__} is tuned to an epsilon, for example tight_at_epsilon=0.3."
         check(tight_at_epsilon is not None, "tight_at_epsilon", None, "given", hint)
@@ -275,24 +282,14 @@ def brownian(
     return Mechanism(value, Brownian(np.shape(as_table(value))), guarantee)
 
 
-def _covering(guarantee: Guarantee, sensitivity: Any, delta: Any, tight: Any) -> Guarantee:
-    """Return a guarantee, after checking that its sensitivity and delta cover the given ones."""
+def _covering(
+    guarantee: Guarantee | BoundaryRecipe, sensitivity: Any, delta: Any, tight: Any
+) -> Guarantee | BoundaryRecipe:
+    """Return a boundary, after checking that its sensitivity and delta cover the given ones."""
     check(tight is None, "tight_at_epsilon", tight, "None for a guarantee, which is tuned already")
     MinimaxBoundary(sensitivity, delta)  # checks both
     shared_relation(sensitivity=sensitivity, boundary=guarantee)
-    for name, value, most in (
-        ("sensitivity", sensitivity, np.less_equal),
-        ("delta", delta, np.greater_equal),
-    ):
-        own = getattr(guarantee, name)
-        stated, covered = concrete_or_none(own), concrete_or_none(value)
-        if stated is not None and covered is not None:
-            expected = f"the {name} of the boundary, {stated:.6g}"
-            check(most(covered, stated), name, value, expected)
-        else:
-            hint = f"Traced numbers cannot be compared: pass the boundary's own {name}."
-            same = own is None or value is own
-            check(same, name, value, f"the {name} of the boundary, {format_value(own)}", hint)
+    check_covers(guarantee, sensitivity, delta)
     return guarantee
 
 

@@ -19,6 +19,7 @@ from nrjax._base.validation import check, check_integer, check_shape, concrete_o
 from nrjax._base.value import check_array, split_value
 from nrjax.engine.checks_between_parts import check_integral
 from nrjax.guarantees._rounding import check_time
+from nrjax.guarantees.recipe import hint_for
 from nrjax.types import Guarantee, NoiseProcess, overrides
 
 
@@ -81,7 +82,7 @@ class Releases(Pytree):
         bridged = overrides(process, NoiseProcess, "bridge")
         check(bridged, "process", process, "one that implements bridge and advance")
         ok = guarantee is None or isinstance(guarantee, Guarantee)
-        check(ok, "guarantee", guarantee, "a nrjax.Guarantee, or None")
+        check(ok, "guarantee", guarantee, "a nrjax.Guarantee, or None", hint_for(guarantee))
         suits = guarantee is None or guarantee.noise in (None, process.noise)
         check(suits, "guarantee", guarantee, f"for {process.noise} noise")
         check_shape("shape of the process", process.shape)

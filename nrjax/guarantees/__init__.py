@@ -12,10 +12,12 @@ from nrjax.guarantees.minimax import MinimaxBoundary
 from nrjax.guarantees.mixtures import RenyiMixture
 from nrjax.guarantees.notions import NOTIONS, Notion
 from nrjax.guarantees.pure import DiscretePureGuarantee, PureGuarantee
+from nrjax.guarantees.recipe import BoundaryRecipe
 from nrjax.guarantees.renyi import RenyiBoundary
 
 __all__ = [
     "NOTIONS",
+    "BoundaryRecipe",
     "DiscretePureGuarantee",
     "GridBoundary",
     "HockeyStickBoundary",

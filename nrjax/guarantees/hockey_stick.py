@@ -79,6 +79,11 @@ class HockeyStickBoundary(FixedTimesBoundary):
         expected = f"one at which a rule gains at most delta = {delta}, not {found.most:.6g}"
         check(found.most <= delta, "barrier", self.barrier, expected)
 
+    @property
+    def planned_times(self) -> Any:
+        """The times of the boundary. Another time costs as much as the next of them."""
+        return self.times
+
     @classmethod
     def design(
         cls,

@@ -1,25 +1,25 @@
-"""The minimax boundary before its levels are known."""
+"""The recipe for the minimax boundary, the default of Brownian noise."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
-from jax.typing import ArrayLike
 
-from nrjax._base.format import format_value
+from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import check_norm
 from nrjax._base.validation import check, check_positive, check_probability, concrete_or_none
 from nrjax.guarantees.grid import GridBoundary
-from nrjax.types import Guarantee, Schedule
+from nrjax.guarantees.recipe import BoundaryRecipe
+from nrjax.types import Schedule
 
 
-class MinimaxBoundary(Guarantee):
-    """The minimax boundary of a `nrjax.Mechanism` whose levels are not known yet.
+class MinimaxBoundary(BoundaryRecipe):
+    """The recipe for the minimax boundary, which needs no tuning.
 
-    `nrjax.brownian` uses it by default. It has no epsilon of its own: `on` and `between` return the
-    boundary on known levels, a `nrjax.GridBoundary`. `Mechanism.until` calls them.
+    `nrjax.brownian` uses it by default. The guarantee that it makes for known levels is a
+    `nrjax.GridBoundary`.
 
         >>> grid = nrjax.Grid([100.0, 10.0, 1.0])
         >>> boundary = nrjax.guarantees.MinimaxBoundary(1.0, 1e-6).on(grid)
@@ -37,6 +37,7 @@ class MinimaxBoundary(Guarantee):
     sensitivity: Any
     delta: Any
     noise: ClassVar[str] = "gaussian"
+    notion: ClassVar[str] = Notion.PROBABILISTIC
 
     def __post_init__(self):
         check_positive("sensitivity", self.sensitivity)
@@ -64,15 +65,3 @@ class MinimaxBoundary(Guarantee):
         """
         ends = {"low": low, "high": high, "levels": count}
         return GridBoundary.minimax_levels(sensitivity=self.sensitivity, delta=self.delta, **ends)
-
-    def epsilon(self, time: ArrayLike) -> NoReturn:
-        """Raise a ValueError, since the epsilon of a time depends on the levels."""
-        raise ValueError(
-            f"guarantee must be for known levels (got {format_value(self)}). Use "
-            "mechanism.until(...), or nrjax.Mechanism(value, process, guarantee).until(...) for a "
-            "process of your own."
-        )
-
-    def time(self, epsilon: ArrayLike) -> NoReturn:
-        """Raise a ValueError, since the time of an epsilon depends on the levels."""
-        self.epsilon(epsilon)

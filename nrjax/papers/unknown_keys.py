@@ -197,7 +197,8 @@ def study(settings: Settings) -> Study:
         mechanism = unknown_keys(counts.counts, noise=noise, **common)
         utility = KeysShown.within(settings.error, mechanism)
         interaction = mechanism.until(utility, at_least=settings.wanted)
-        costs = mechanism.guarantee.epsilon(mechanism.guarantee.fixed_times)
+        guarantee: Any = mechanism.guarantee
+        costs = guarantee.epsilon(guarantee.fixed_times)
         along = {"epsilon": np.asarray(costs, float).tolist()}
         cases[f"reduced-{noise}"] = nrjax.Case(
             trial=interaction,

@@ -276,7 +276,6 @@ MISTAKES = [
         lambda: nrjax.Mechanism(TRUTH, nrjax.Laplace((2,)), None).until(worst, at_least=-1.0),
         "guarantee must be given for levels of epsilon",
     ),
-    (lambda: brownian().guarantee.epsilon(1.0), "guarantee must be for known levels"),
     (lambda: nrjax.Grid.geometric(brownian().guarantee, *ENDS), "Use mechanism.until"),
     (lambda: MinimaxBoundary(0.0, 1e-6), "sensitivity must be positive"),
     (lambda: FunctionUtility(worst, TRUTH), "data must be a tuple"),

@@ -102,7 +102,8 @@ def _theory(task: _Task, alpha: float) -> tuple[nrjax.Interaction, dict[str, Any
     """Return a trial with one release at the theory's epsilon, and labels of its case."""
     parts, utility = task.laplace.mechanism(), task.laplace.utility
     epsilon = presets.theory_epsilon(task.public, alpha)
-    time = np.atleast_1d(parts.guarantee.time(epsilon))
+    guarantee: Any = parts.guarantee
+    time = np.atleast_1d(guarantee.time(epsilon))
     if task.public.perturbation == "output":  # these theorems do not project onto a ball
         utility = dataclasses.replace(utility, radius=np.inf)
     always = nrjax.PublicThreshold(-np.inf)
@@ -122,7 +123,8 @@ def _doubling(
     # The smallest alpha has the most levels; grids of equal length share a compiled program.
     longest = presets.doubling_levels(public, min(settings.alpha)).size
     padded = np.pad(levels, (0, longest - steps), mode="edge")
-    schedule = nrjax.Grid.explicit(np.asarray(parts.guarantee.time(padded)))
+    guarantee: Any = parts.guarantee
+    schedule = nrjax.Grid.explicit(np.asarray(guarantee.time(padded)))
     trial = parts.interaction(schedule, released.utility, rule, max_steps=steps)
     return trial, {**_test_labels(test), "levels": steps}
 
@@ -152,10 +154,11 @@ def _reduction(
             tight_at_epsilon=tight_at,
             boundary=nrjax.OneSidedMixtureBoundary,  # small wherever a trial stops
         )
-    schedule = nrjax.Grid.geometric(parts.guarantee, levels[0], levels[-1], count)
+    guarantee: Any = parts.guarantee
+    schedule = nrjax.Grid.geometric(guarantee, levels[0], levels[-1], count)
     if reduced:
         # The test at a level costs the epsilon that the guarantee states there.
-        epsilons = np.asarray(parts.guarantee.epsilon(schedule.times), float)
+        epsilons = np.asarray(guarantee.epsilon(schedule.times), float)
         sensitivity = presets.query_sensitivity(public)
         thresholds = -presets.reduced_thresholds(public, alpha, gamma, epsilons, noise)
         rule = nrjax.ReducedAboveThreshold(thresholds, sensitivity, noise=noise)

@@ -123,14 +123,17 @@ def _on_grid(
     ends = low, settings.highest_epsilon, settings.levels
     if brownian and settings.boundary == "minimax":
         parts = parts.on(ends)
-        grid = nrjax.Grid.explicit(parts.guarantee.times)
+        guarantee: Any = parts.guarantee
+        grid = nrjax.Grid.explicit(guarantee.times)
     else:
-        grid = nrjax.Grid.geometric(parts.guarantee, *ends)
+        guarantee = parts.guarantee
+        grid = nrjax.Grid.geometric(guarantee, *ends)
     levels = np.geomspace(*ends)
     if settings.boundary == "grid":
         parts = parts.on(grid)
-        if parts.guarantee.fixed_times is not None:
-            levels = np.asarray(parts.guarantee.epsilon(grid.times), float)
+        guarantee = parts.guarantee
+        if guarantee.fixed_times is not None:
+            levels = np.asarray(guarantee.epsilon(grid.times), float)
     return released, parts, grid, levels
 
 
@@ -184,6 +187,7 @@ def cases_of(settings: Settings, loaded: Iterable[datasets.Dataset]) -> dict[str
             for test in settings.test:
                 rule, first = _rule(test, settings, goal, levels)
                 used = nrjax.Grid.explicit(np.asarray(grid.times)[first:]) if first else grid
+                guarantee: Any = parts.guarantee
                 labels = {
                     "task": task,
                     "mechanism": mechanism,
@@ -195,7 +199,7 @@ def cases_of(settings: Settings, loaded: Iterable[datasets.Dataset]) -> dict[str
                     "dimension": problem.dimension,
                     "regularisation": settings.regularisation,
                     "sensitivity": float(released.sensitivity),
-                    "delta": float(parts.guarantee.delta),
+                    "delta": float(guarantee.delta),
                     "target": target,
                 }
                 if data_set.remarks:
