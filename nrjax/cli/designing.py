@@ -20,7 +20,7 @@ from nrjax.guarantees import (
     log_uniform,
 )
 from nrjax.guarantees._priors import Objective
-from nrjax.guarantees._stopping import exact_place
+from nrjax.guarantees._stopping import solve_one_release
 
 _BEYOND, _COUNT = 3.0, 21
 """Default levels: their number, and how far they reach beyond the likely ones, as a factor."""
@@ -131,7 +131,7 @@ class Design:
         others = self._others(designed.times, weights)
         for name, boundary in itertools.chain([("HockeyStickBoundary.design", designed)], others):
             epsilons = np.asarray(boundary.epsilon(designed.times), float)
-            needed = [exact_place(float(epsilon), self.delta) for epsilon in epsilons]
+            needed = [solve_one_release(float(epsilon), self.delta) for epsilon in epsilons]
             variance = np.exp(2 * weights @ np.log(needed / places))
             numbers = self._ratio(epsilons, levels, weights), variance, np.max(epsilons / levels)
             rows.append([name, boundary.notion, *(f"{number:.3f}" for number in numbers)])

@@ -33,7 +33,7 @@ from nrjax._base.validation import (
 from nrjax.counts.groups import check_counts
 from nrjax.engine.mechanism import Mechanism
 from nrjax.guarantees import GridBoundary, HockeyStickBoundary, PureGuarantee
-from nrjax.guarantees._crossing import tuned
+from nrjax.guarantees._crossing import lowest_curve
 from nrjax.guarantees._rounding import check_time, round_up
 from nrjax.processes import Brownian, Laplace
 from nrjax.schedules import Grid
@@ -327,7 +327,7 @@ def unknown_keys(
         common: Any = HockeyStickBoundary.design(times, np.ones(number), width, part)
         # The least multiple of sqrt(t) that noise crosses at one of the times with this chance.
         roots = np.sqrt(times[::-1])
-        quantile = float(np.max(tuned(times[::-1], roots, part / keys_per_user) / roots))
+        quantile = float(np.max(lowest_curve(times[::-1], roots, part / keys_per_user) / roots))
     else:
         common = PureGuarantee(Sensitivity(changes, "l1", relation))
         times = np.asarray(Grid.geometric(common, low, high, number).times, float)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nrjax._base.validation import check
-from nrjax.guarantees._quadrature import omitted, panels, spread
+from nrjax.guarantees._quadrature import convolve_with_step, omission_bound, panels
 
 Curve: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Rising times, and the heights of a curve at them."""
@@ -64,8 +64,8 @@ def _crossing(
         if i == 0:
             density = np.exp(-0.5 * (here.nodes / root) ** 2) / (np.sqrt(2 * np.pi) * root)
         else:
-            density = spread(nodes, masses, here.nodes, gaps[i])
-            density_error += omitted(gaps[i])
+            density = convolve_with_step(nodes, masses, here.nodes, gaps[i])
+            density_error += omission_bound(gaps[i])
         nodes, masses, most = here.nodes, density * here.weights, max(most, here.nodes.size)
         step = np.sqrt(gaps[i + 1])
         probability += float(masses @ ndtr((nodes - heights[i + 1]) / step))
@@ -77,7 +77,7 @@ def _crossing(
     return probability, (probability + error) * (1 + rounding)
 
 
-def tuned(
+def lowest_curve(
     times: np.ndarray, shape: np.ndarray, delta: float, base: np.ndarray | float = 0.0
 ) -> np.ndarray:
     """Return the least curve `base + k shape` that is crossed with probability at most delta.
@@ -94,10 +94,10 @@ def tuned(
     def curve(k: float) -> Curve:
         return times, base + k * shape
 
-    return curve(raised(curve, least(curve, delta), delta))[1]
+    return curve(raise_until_certified(curve, solve_for_crossing(curve, delta), delta))[1]
 
 
-def least(curve: Callable[[float], Curve], delta: float) -> float:
+def solve_for_crossing(curve: Callable[[float], Curve], delta: float) -> float:
     """Return about the least k >= 0 at which a curve is crossed with probability delta.
 
     Args:
@@ -110,9 +110,9 @@ def least(curve: Callable[[float], Curve], delta: float) -> float:
         return float(np.log(crossing(*curve(k), nodes)[0] / delta))
 
     # The probability is between the largest of the probabilities of single times, and their sum.
-    low = _root(lambda k: float(np.max(_single(curve(k)))) - delta)
-    k = _root(lambda k: float(np.sum(_single(curve(k)))) - delta)
-    unit = _unit(curve, k)
+    low = _root(lambda k: float(np.max(_crossing_at_each(curve(k)))) - delta)
+    k = _root(lambda k: float(np.sum(_crossing_at_each(curve(k)))) - delta)
+    unit = _step_of_search(curve, k)
     value, slope = excess(k, _COARSE), -1 / unit
     for _ in range(_SECANTS):
         step = max(low - k, -value / slope)
@@ -123,16 +123,16 @@ def least(curve: Callable[[float], Curve], delta: float) -> float:
     return max(low, k - excess(k, _FINE) / slope)
 
 
-def raised(curve: Callable[[float], Curve], k: float, delta: float) -> float:
+def raise_until_certified(curve: Callable[[float], Curve], k: float, delta: float) -> float:
     """Return k, raised until `curve(k)` is certified to be crossed with probability <= delta."""
-    unit, least_increase = _unit(curve, k), 1e-9
+    unit, least_increase = _step_of_search(curve, k), 1e-9
     while (level := crossing(*curve(k))[1]) > delta:
         k += unit * max(np.log(level / delta), least_increase)
         least_increase *= 2
     return float(k)
 
 
-def _single(curve: Curve) -> np.ndarray:
+def _crossing_at_each(curve: Curve) -> np.ndarray:
     """Return the probability of a crossing at each time by itself."""
     from scipy.special import ndtr  # slow to import
 
@@ -140,7 +140,7 @@ def _single(curve: Curve) -> np.ndarray:
     return ndtr(-heights / np.sqrt(times))
 
 
-def _unit(curve: Callable[[float], Curve], k: float) -> float:
+def _step_of_search(curve: Callable[[float], Curve], k: float) -> float:
     """Return about the change of k that changes the logarithm of the probability by 1."""
     (times, heights), (later, higher) = curve(k), curve(k + 1e-3)
     now, then = heights / np.sqrt(times), higher / np.sqrt(later)

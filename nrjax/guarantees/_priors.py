@@ -47,7 +47,7 @@ def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) 
     return (1 - rest) * likely / likely.sum() + rest / times.size
 
 
-def checked_prior(
+def check_prior(
     times: Any, weights: Any, objective: str, origin: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the times of a prior and their weights with sum 1, in float64.

@@ -58,7 +58,9 @@ def panels(low: float, high: float, gap: float, following: float, number: int) -
     return Panels(nodes, np.tile(half * weights, count), length, error)
 
 
-def spread(nodes: np.ndarray, masses: np.ndarray, targets: np.ndarray, gap: float) -> np.ndarray:
+def convolve_with_step(
+    nodes: np.ndarray, masses: np.ndarray, targets: np.ndarray, gap: float
+) -> np.ndarray:
     """Return the density at `targets` after a step of variance `gap` from masses at `nodes`.
 
     Nodes and targets rise. Columns of `masses`, shape (nodes, ...), are spread separately.
@@ -72,8 +74,8 @@ def spread(nodes: np.ndarray, masses: np.ndarray, targets: np.ndarray, gap: floa
     return density / np.sqrt(2 * np.pi * gap)
 
 
-def omitted(gap: float) -> float:
-    """Return a bound on what `spread` omits of a unit mass."""
+def omission_bound(gap: float) -> float:
+    """Return a bound on what `convolve_with_step` omits of a unit mass."""
     return float(np.exp(-0.5 * BAND**2) / np.sqrt(2 * np.pi * gap))
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nrjax.guarantees._priors import Objective
-from nrjax.guarantees._quadrature import omitted, panels, spread
+from nrjax.guarantees._quadrature import convolve_with_step, omission_bound, panels
 
 _FINE, _COARSE = 32, 10
 """Numbers of quadrature nodes per panel, for certified gains and for a search."""
@@ -26,7 +26,7 @@ _MOST_SPENT = 0.4
 _ULP = 2.3e-16
 
 
-class Priced(NamedTuple):
+class BarrierPrice(NamedTuple):
     """The epsilons for which a barrier is the best rule, and what that rule gains.
 
     Attributes:
@@ -40,7 +40,7 @@ class Priced(NamedTuple):
     most: float
 
 
-def priced(clock: np.ndarray, barrier: np.ndarray, number: int = _FINE) -> Priced:
+def price_barrier(clock: np.ndarray, barrier: np.ndarray, number: int = _FINE) -> BarrierPrice:
     """Return the epsilons for which a barrier is the best rule, backwards from the last look.
 
     Args:
@@ -63,7 +63,7 @@ def priced(clock: np.ndarray, barrier: np.ndarray, number: int = _FINE) -> Price
         if k > 0:
             here = panels(-_REACH * roots[k - 1], heights[k - 1], gaps[k - 1], gap, number)
             start, targets = clock[k - 1] / 2, np.append(here.nodes, heights[k - 1])
-        values, step = spread(nodes, masses, targets, gap), np.sqrt(gap)
+        values, step = convolve_with_step(nodes, masses, targets, gap), np.sqrt(gap)
         a, losses = (targets - heights[k]) / step, targets + start
         stopped = ndtr(a)
         parts = 60 + 8 * (np.abs(a) + 1) * (np.abs(losses) + barrier[k] + gap) / step
@@ -77,15 +77,15 @@ def priced(clock: np.ndarray, barrier: np.ndarray, number: int = _FINE) -> Price
         epsilons[k - 1] += np.log1p(-max(values[-1, 0] - errors[k - 1], 0.0))
         nodes, masses = here.nodes, values[:-1] * here.weights[:, None]
         error = error * (1 + 1e-9) + here.error / np.sqrt(2 * np.pi * gaps[k - 1])
-        error += here.length * omitted(gaps[k - 1])
+        error += here.length * omission_bound(gaps[k - 1])
     gain, rounding = values[0]
     tail = len(clock) * ndtr(-_REACH)
     reached = min(1.0, float(np.sum(ndtr(-heights / roots))))
     most = gain + error + rounding + reached * (2 * np.sum(errors) + len(clock) * tail)
-    return Priced(epsilons, float(gain), float(most * (1 + 2.1 * tail + 1e-12)))
+    return BarrierPrice(epsilons, float(gain), float(most * (1 + 2.1 * tail + 1e-12)))
 
 
-def one_look_gain(x: float, epsilon: float) -> float:
+def gain_of_one_release(x: float, epsilon: float) -> float:
     """Return the gain of one look with `D2/sqrt(t) = x`, the curve of the Gaussian mechanism."""
     from scipy.special import log_ndtr, ndtr  # slow to import
 
@@ -93,16 +93,16 @@ def one_look_gain(x: float, epsilon: float) -> float:
     return float(ndtr(x / 2 - z) - np.exp(epsilon + log_ndtr(-x / 2 - z)))
 
 
-def exact_place(epsilon: float, delta: float) -> float:
+def solve_one_release(epsilon: float, delta: float) -> float:
     """Return the `x = D2/sqrt(t)` of one Gaussian release that costs epsilon."""
     from scipy.special import ndtri  # slow to import
 
     z = -float(ndtri(delta))
     start = 2 * epsilon / (z + np.sqrt(z * z + 2 * epsilon))  # the loss exceeds epsilon rarely
-    return place(lambda x: one_look_gain(x, epsilon), start, delta)
+    return solve_for_gain(lambda x: gain_of_one_release(x, epsilon), start, delta)
 
 
-def place(gain: Callable[[float], float], low: float, delta: float) -> float:
+def solve_for_gain(gain: Callable[[float], float], low: float, delta: float) -> float:
     """Return the x above `low` at which a rising gain is delta."""
     from scipy.optimize import brentq  # slow to import
 
@@ -113,7 +113,7 @@ def place(gain: Callable[[float], float], low: float, delta: float) -> float:
     return float(root)
 
 
-def designed(
+def design_barrier(
     clock: np.ndarray, weights: np.ndarray, delta: float, objective: Objective
 ) -> np.ndarray:
     """Return the barrier whose epsilons have the smallest weighted cost, and gain at most delta.
@@ -139,22 +139,22 @@ def designed(
             shares = shares / np.maximum(epsilons, 1e-3 * barrier)
         log_total = min(log_total, np.log(_MOST_SPENT))
         before, spending = spending, np.exp(log_total) * shares / shares.sum()
-        barrier = _barrier(clock, spending)
-        epsilons, gain, _ = priced(clock, barrier, _COARSE)
+        barrier = _barrier_for_spending(clock, spending)
+        epsilons, gain, _ = price_barrier(clock, barrier, _COARSE)
         log_total -= np.log(gain / delta)
         if np.max(np.abs(spending - before) / spending) < 1e-4:
             break
-    return _certified(clock, barrier, delta)
+    return _raise_until_certified(clock, barrier, delta)
 
 
-def _certified(clock: np.ndarray, barrier: np.ndarray, delta: float) -> np.ndarray:
+def _raise_until_certified(clock: np.ndarray, barrier: np.ndarray, delta: float) -> np.ndarray:
     """Return a barrier moved by a multiple of `sqrt(clock)`, to a certified gain of about delta."""
     from scipy.special import ndtri  # slow to import
 
     moved, shift, step, before, rate = barrier, 0.0, 0.0, 0.0, 1 - float(ndtri(delta))
     for slack in 2e-9 * 2.0 ** np.arange(_RAISES):
         moved = np.maximum(barrier + shift * np.sqrt(clock), clock / 2)
-        excess = float(np.log(priced(clock, moved).most / delta))
+        excess = float(np.log(price_barrier(clock, moved).most / delta))
         if -5 * slack < excess <= 0:
             break
         if step and excess != before:
@@ -164,7 +164,7 @@ def _certified(clock: np.ndarray, barrier: np.ndarray, delta: float) -> np.ndarr
     return moved
 
 
-def _barrier(clock: np.ndarray, spending: np.ndarray) -> np.ndarray:
+def _barrier_for_spending(clock: np.ndarray, spending: np.ndarray) -> np.ndarray:
     """Return the barrier that is first reached at each look with given probabilities.
 
     The probabilities are the neighbour's.
@@ -193,6 +193,6 @@ def _barrier(clock: np.ndarray, spending: np.ndarray) -> np.ndarray:
             if k == 0:
                 density = np.exp(-0.5 * here.nodes**2 / s) / np.sqrt(2 * np.pi * s)
             else:
-                density = spread(nodes, masses, here.nodes, gaps[k])
+                density = convolve_with_step(nodes, masses, here.nodes, gaps[k])
             nodes, masses = here.nodes, density * here.weights
     return heights + clock / 2

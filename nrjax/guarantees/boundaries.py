@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import check, concrete_or_none
-from nrjax.guarantees._priors import Objective, checked_prior
+from nrjax.guarantees._priors import Objective, check_prior
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, host_or_trace, round_up
 from nrjax.guarantees.grid import GridBoundary
 from nrjax.types import Guarantee, Schedule
@@ -119,7 +119,7 @@ class Boundary(SafeGuarantee):
         """
         from scipy.optimize import minimize_scalar  # slow to import
 
-        times, prior = checked_prior(times, weights, objective, prior_from)
+        times, prior = check_prior(times, weights, objective, prior_from)
         log_times, argument = np.log(times), jnp.asarray(times)
 
         def tight(log_time: float) -> Self:

@@ -13,8 +13,14 @@ from jax.typing import ArrayLike
 
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import check, check_integer, concrete_or_none
-from nrjax.guarantees._crossing import Curve, crossing, least, raised, tuned
-from nrjax.guarantees._looks import (
+from nrjax.guarantees._crossing import (
+    Curve,
+    crossing,
+    lowest_curve,
+    raise_until_certified,
+    solve_for_crossing,
+)
+from nrjax.guarantees._fixed_times import (
     FixedTimesBoundary,
     certified_number,
     check_delta,
@@ -90,7 +96,7 @@ class GridBoundary(FixedTimesBoundary):
         with jax.ensure_compile_time_eval():
             shape = np.asarray(curve(times), np.float64)
         check_delta(boundary.delta, times.size, 1.0)
-        heights = tuned(times[::-1], shape[::-1], delta)[::-1]
+        heights = lowest_curve(times[::-1], shape[::-1], delta)[::-1]
         return cls(boundary.sensitivity, boundary.delta, times, heights)
 
     @classmethod
@@ -118,7 +124,7 @@ class GridBoundary(FixedTimesBoundary):
         """
         times = falling_times(times, cls.most_times)
         curve = _worst_ratio(sensitivity, delta, times.size, lambda _: times)
-        return cls._raised(sensitivity, delta, curve, least(curve, float(delta)))
+        return cls._certified(sensitivity, delta, curve, solve_for_crossing(curve, float(delta)))
 
     @classmethod
     def minimax_levels(
@@ -155,15 +161,15 @@ class GridBoundary(FixedTimesBoundary):
             z, target = _quantile(delta), epsilons / ratio
             return (float(sensitivity) * (z + np.sqrt(z * z + 2 * target)) / (2 * target)) ** 2
 
-        excess = least(_worst_ratio(sensitivity, delta, levels, falling), float(delta))
+        excess = solve_for_crossing(_worst_ratio(sensitivity, delta, levels, falling), float(delta))
         times = falling_times(falling(1 + excess), cls.most_times)
         curve = _worst_ratio(sensitivity, delta, levels, lambda _: times)
-        return cls._raised(sensitivity, delta, curve, excess)
+        return cls._certified(sensitivity, delta, curve, excess)
 
     @classmethod
-    def _raised(cls, sensitivity: Any, delta: Any, curve: Any, excess: float) -> Self:
+    def _certified(cls, sensitivity: Any, delta: Any, curve: Any, excess: float) -> Self:
         """Return the boundary on `curve(excess)`, after `excess` is raised to a certified one."""
-        times, heights = curve(raised(curve, excess, float(delta)))
+        times, heights = curve(raise_until_certified(curve, excess, float(delta)))
         return cls(sensitivity, delta, times[::-1], heights[::-1])
 
     def _index(self, time: Array, times: Array) -> tuple[Array, Array]:

@@ -13,13 +13,13 @@ from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import check, concrete_or_none
 from nrjax.guarantees import _stopping
-from nrjax.guarantees._looks import (
+from nrjax.guarantees._fixed_times import (
     FixedTimesBoundary,
     certified_number,
     check_delta,
     falling_times,
 )
-from nrjax.guarantees._priors import Objective, checked_prior
+from nrjax.guarantees._priors import Objective, check_prior
 
 _MOST_DELTA = 0.1
 _LEAST = 1e-6
@@ -73,7 +73,7 @@ class HockeyStickBoundary(FixedTimesBoundary):
         delta = certified_number("delta", self.delta)
         clock, barrier = _clock(self.sensitivity, self.times), self.barrier
         check(barrier >= clock / 2, "barrier", self.barrier, "at least D2^2/(2t)")
-        found = _stopping.priced(clock, barrier)
+        found = _stopping.price_barrier(clock, barrier)
         enough = self.epsilons >= found.epsilons
         check(enough, "epsilons", self.epsilons, "at least those for which the barrier is best")
         expected = f"one at which a rule gains at most delta = {delta}, not {found.most:.6g}"
@@ -110,13 +110,13 @@ class HockeyStickBoundary(FixedTimesBoundary):
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        times, prior = checked_prior(times, weights, objective, prior_from)
+        times, prior = check_prior(times, weights, objective, prior_from)
         times, delta = falling_times(times, cls.most_times), certified_number("delta", delta)
         check_delta(delta, times.size, _MOST_DELTA)
         clock = _clock(certified_number("sensitivity", sensitivity), times)
         _check_range(clock, times, delta)
-        barrier = _stopping.designed(clock, prior, delta, objective)
-        epsilons = np.maximum(_stopping.priced(clock, barrier).epsilons, 1e-30)
+        barrier = _stopping.design_barrier(clock, prior, delta, objective)
+        epsilons = np.maximum(_stopping.price_barrier(clock, barrier).epsilons, 1e-30)
         epsilons = np.maximum.accumulate(epsilons)  # rounding may lower them for close times
         return cls(sensitivity, delta, times, epsilons, barrier)
 
@@ -157,7 +157,7 @@ class HockeyStickBoundary(FixedTimesBoundary):
             check_delta(delta, 1, _MOST_DELTA)
             check(level <= _LARGEST, "epsilon", epsilon, f"at most {_LARGEST:g}")
             rounding = (cls.margin + 2) * float(np.finfo(float_dtype()).eps)
-            time, step = (size / _stopping.exact_place(level, delta)) ** 2, 2 * rounding
+            time, step = (size / _stopping.solve_one_release(level, delta)) ** 2, 2 * rounding
             while True:
                 time, step = time * (1 + step), 2 * step
                 found = cls.single(sensitivity, delta, time=time)
@@ -198,8 +198,10 @@ def _clock(sensitivity: Any, times: np.ndarray) -> np.ndarray:
 def _check_range(clock: np.ndarray, times: np.ndarray, delta: float) -> None:
     """Check that no time costs too little or too much for the computation."""
     # A barrier cannot be lower than x^2/2, which must gain more than delta.
-    least = _stopping.place(lambda x: _stopping.one_look_gain(x, x * x / 2), delta, delta)
+    least = _stopping.solve_for_gain(
+        lambda x: _stopping.gain_of_one_release(x, x * x / 2), delta, delta
+    )
     least = max(_LEAST, 1.001 * least)
-    most = _stopping.exact_place(_LARGEST, delta)
+    most = _stopping.solve_one_release(_LARGEST, delta)
     expected = f"such that D2/sqrt(t) is between {least:.3g} and {most:.3g}"
     check((clock > least**2) & (clock <= most**2), "times", times, expected)

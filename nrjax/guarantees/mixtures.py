@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 
 from nrjax._base.notions import Notion
 from nrjax._base.validation import as_float_table, as_floats, check, check_numbers
-from nrjax.guarantees._looks import certified_number
-from nrjax.guarantees._priors import Objective, checked_prior
+from nrjax.guarantees._fixed_times import certified_number
+from nrjax.guarantees._priors import Objective, check_prior
 from nrjax.guarantees._rounding import SafeGuarantee
 from nrjax.guarantees.renyi import TERM_MARGIN, RenyiBoundary
 
@@ -100,7 +100,7 @@ class RenyiMixture(SafeGuarantee):
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        times, prior = checked_prior(times, weights, objective, prior_from)
+        times, prior = check_prior(times, weights, objective, prior_from)
         size = certified_number("sensitivity", sensitivity)
         if orders is None:
             middle = float(np.exp(prior @ np.log(times)))

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal, norm
 
 import nrjax
 from nrjax.guarantees import GridBoundary, LinearBoundary, OneSidedMixtureBoundary
-from nrjax.guarantees._crossing import crossing, tuned
+from nrjax.guarantees._crossing import crossing, lowest_curve
 from tests.guarantees import oracle
 from tests.problems import Distance, interaction
 
@@ -64,13 +64,13 @@ def test_other_panels_agree():
 def test_published_heights(looks, constant, line, mixture):
     """`docs/proofs/boundaries.md` has `u(t*)/sqrt(t*)` for times over a factor of 100 around t*."""
     times = np.geomspace(0.1, 10, looks) if looks > 1 else np.ones(1)
-    assert tuned(times, np.sqrt(times), DELTA)[0] / np.sqrt(times[0]) == pytest.approx(
+    assert lowest_curve(times, np.sqrt(times), DELTA)[0] / np.sqrt(times[0]) == pytest.approx(
         constant, abs=6e-5
     )
     for family, height in ((LinearBoundary, line), (OneSidedMixtureBoundary, mixture)):
         boundary = family.tight_at_time(1.0, 1.0, DELTA)
         shape = np.asarray(boundary.curve(times), float)
-        found = tuned(times, shape, DELTA)
+        found = lowest_curve(times, shape, DELTA)
         scaled = float(boundary.curve(1.0)) * found[0] / shape[0]
         assert scaled == pytest.approx(height, abs=6e-5)
         assert 0.999999 * DELTA < crossing(times, found)[1] <= DELTA
@@ -173,7 +173,7 @@ def test_minimax_faults_are_seen(fault):
     root, z = np.sqrt(times), norm.isf(DELTA)
     if fault == "D2 for D2/2":
         base, shape = z * root[::-1], z * root[::-1] + 1
-        heights = tuned(times[::-1], shape, DELTA, base)[::-1]
+        heights = lowest_curve(times[::-1], shape, DELTA, base)[::-1]
     else:
         heights = root * (norm.isf(DELTA / 10) if fault == "union bound" else z)
     with pytest.raises(AssertionError):

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 import nrjax
 from nrjax.guarantees import HockeyStickBoundary, RenyiBoundary
-from nrjax.guarantees._stopping import priced
+from nrjax.guarantees._stopping import price_barrier
 from tests.guarantees import oracle
 from tests.problems import interaction
 
@@ -169,10 +169,10 @@ def test_losses_exceed_epsilon_more_often_than_delta(designed):
 
 def test_other_panels_agree(designed):
     found = designed[0]
-    fine = priced(1 / found.times, found.barrier)
+    fine = price_barrier(1 / found.times, found.barrier)
     assert 0 <= fine.most - fine.gain < 1e-8 * DELTA
     for number in (28, 40):
-        other = priced(1 / found.times, found.barrier, number)
+        other = price_barrier(1 / found.times, found.barrier, number)
         assert other.gain == pytest.approx(fine.gain, rel=1e-10)
         np.testing.assert_allclose(other.epsilons, fine.epsilons, rtol=1e-12)
 
@@ -199,7 +199,7 @@ def test_epsilon_does_not_rise_with_time():
     times, weights = np.array([100.0, 99.9, 50.0]), np.array([1.0, 9.0, 1.0])
     found = HockeyStickBoundary.design(times, weights, 1.0, DELTA)
     assert np.all(np.diff(found.epsilons) >= 0)
-    raw = priced(1 / found.times, found.barrier).epsilons
+    raw = price_barrier(1 / found.times, found.barrier).epsilons
     np.testing.assert_allclose(found.epsilons, raw, rtol=1e-7)
 
 
