@@ -99,7 +99,6 @@ CALLS = [
     ("norm", lambda bad: nrjax.Sensitivity(1.0, bad)),
     ("conversion", lambda bad: nrjax.UnifiedFilter(1.0, 1e-6, conversion=bad)),
     ("objective", lambda bad: nrjax.RenyiMixture.design(*PRIOR, 1.0, 1e-6, objective=bad)),
-    ("prior_from", lambda bad: nrjax.HockeyStickBoundary.design(*PRIOR, 1.0, 1e-6, "log", bad)),
     ("orders", lambda bad: nrjax.RenyiMixture.design(*PRIOR, 1.0, 1e-6, orders=[bad, "a"])),
     ("orders", lambda bad: nrjax.RenyiMixture(1.0, 1e-6, bad, [1.0])),
     ("orders", lambda bad: nrjax.private_selection.repeated_divergence(bad, [0.1], 2.0, 1.0)),

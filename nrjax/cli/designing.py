@@ -51,8 +51,8 @@ class Design:
     """
 
     likely: Annotated[tyro.conf.Positional[tuple[float, float]], tyro.conf.arg(metavar="LOW HIGH")]
-    """Two levels between which you expect trials to stop. They must not come from the
-    private data (see --prior-from)."""
+    """Two levels between which you expect trials to stop. They must come from public
+    knowledge, or from private data through a mechanism whose cost is paid for."""
     levels: Annotated[tuple[float, float, int] | None, tyro.conf.arg(metavar="LOW HIGH COUNT")] = (
         None
     )
@@ -64,9 +64,6 @@ class Design:
     """L2-sensitivity of the private value."""
     objective: Objective = "log"
     """The mean to make small: of log(epsilon), or of epsilon."""
-    prior_from: str = "public"
-    """Origin of the likely levels: 'public', or 'paid' if they come from private data through a
-    mechanism whose cost is paid for."""
 
     def __call__(self) -> None:
         """Print the curve, the other boundaries, and the price of a wrong prior."""
@@ -93,7 +90,7 @@ class Design:
     def _design(self, times: np.ndarray, weights: np.ndarray) -> HockeyStickBoundary:
         """Return the boundary for a prior."""
         return HockeyStickBoundary.design(
-            times, weights, self.sensitivity, self.delta, self.objective, self.prior_from
+            times, weights, self.sensitivity, self.delta, self.objective
         )
 
     def _ratio(self, epsilons: np.ndarray, levels: np.ndarray, weights: np.ndarray) -> float:
@@ -170,7 +167,6 @@ class Design:
         numbers = f"{self.sensitivity!r}, {self.delta!r}"
         low, high, count = levels
         rest = "" if self.objective == "log" else f", {self.objective!r}"
-        rest += "" if self.prior_from == "public" else f", prior_from={self.prior_from!r}"
         return f"""The same boundary in Python, whose schedule is nrjax.Grid(boundary.times):
 
 import numpy as np

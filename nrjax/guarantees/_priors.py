@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -16,8 +19,11 @@ from nrjax._base.validation import (
     check_positive,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 Objective = Literal["log", "mean"]
-"""The quantity whose prior mean a design minimises."""
+"""The quantity whose prior mean a design minimises: log(epsilon), or epsilon."""
 
 
 def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) -> np.ndarray:
@@ -47,18 +53,29 @@ def log_uniform(times: ArrayLike, least: float, most: float, rest: float = 0.1) 
     return (1 - rest) * likely / likely.sum() + rest / times.size
 
 
-def check_prior(
-    times: Any, weights: Any, objective: str, origin: str
-) -> tuple[np.ndarray, np.ndarray]:
+def accept_prior_from(design: Callable[P, T]) -> Callable[P, T]:
+    """Return a `design` that still accepts the keyword `prior_from`, which is deprecated."""
+
+    @functools.wraps(design)
+    def wrapped(*arguments: P.args, **options: P.kwargs) -> T:
+        if "prior_from" in options:
+            hint = "A prior from private data must be released by a mechanism that is paid for."
+            check_choice("prior_from", options.pop("prior_from"), ("public", "paid"), hint)
+            text = "prior_from has no effect and will be removed. Leave it out."
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return design(*arguments, **options)
+
+    return wrapped
+
+
+def check_prior(times: Any, weights: Any, objective: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the times of a prior and their weights with sum 1, in float64.
 
     Raises:
         ValueError: times or weights are traced, not positive or not vectors of one shape, or the
-            prior comes from private data without payment. Or the objective is unknown.
+            objective is unknown.
     """
-    hint = "A prior from private data must be released by a mechanism that is paid for."
     check_choice("objective", objective, get_args(Objective))
-    check_choice("prior_from", origin, ("public", "paid"), hint)
     for name, values in (("times", times), ("weights", weights)):
         array = check_positive(name, as_table(values))
         ok = array is not None and array.ndim == 1

@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import check, concrete_or_none
-from nrjax.guarantees._priors import Objective, check_prior
+from nrjax.guarantees._priors import Objective, accept_prior_from, check_prior
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, host_or_trace, round_up
 from nrjax.guarantees.grid import GridBoundary
 from nrjax.types import Guarantee, Schedule
@@ -91,6 +91,7 @@ class Boundary(SafeGuarantee):
         return cls(sensitivity, delta, *map(convert, shape))  # pyright: ignore[reportArgumentType]
 
     @classmethod
+    @accept_prior_from
     def design(
         cls,
         times: ArrayLike,
@@ -98,12 +99,12 @@ class Boundary(SafeGuarantee):
         sensitivity: float,
         delta: float,
         objective: Objective = "log",
-        prior_from: str = "public",
     ) -> Self:
         """Return the boundary of this family with the smallest mean epsilon over a prior.
 
         The result is tight at a time between the smallest and the largest of `times`. Its `on`
-        lowers it for a grid. Only the mean depends on the prior, not the guarantee.
+        lowers it for a grid. Only the mean depends on the prior, not the guarantee. Times and
+        weights must come from public knowledge, or from a mechanism whose cost is paid for.
 
         Args:
             times: times of the prior, shape (n,).
@@ -111,15 +112,13 @@ class Boundary(SafeGuarantee):
             sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
             delta: probability with which the loss may exceed the stated epsilon.
             objective: "log" for the mean of log(epsilon), "mean" for the mean of epsilon.
-            prior_from: "public", or "paid" if times or weights come from private data through a
-                mechanism whose cost is paid for.
 
         Raises:
             ValueError: an argument is traced or out of range.
         """
         from scipy.optimize import minimize_scalar  # slow to import
 
-        times, prior = check_prior(times, weights, objective, prior_from)
+        times, prior = check_prior(times, weights, objective)
         log_times, argument = np.log(times), jnp.asarray(times)
 
         def tight(log_time: float) -> Self:

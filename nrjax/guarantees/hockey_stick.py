@@ -19,7 +19,7 @@ from nrjax.guarantees._fixed_times import (
     check_delta,
     falling_times,
 )
-from nrjax.guarantees._priors import Objective, check_prior
+from nrjax.guarantees._priors import Objective, accept_prior_from, check_prior
 
 _MOST_DELTA = 0.1
 _LEAST = 1e-6
@@ -85,6 +85,7 @@ class HockeyStickBoundary(FixedTimesBoundary):
         return self.times
 
     @classmethod
+    @accept_prior_from
     def design(
         cls,
         times: ArrayLike,
@@ -92,11 +93,11 @@ class HockeyStickBoundary(FixedTimesBoundary):
         sensitivity: float,
         delta: float,
         objective: Objective = "log",
-        prior_from: str = "public",
     ) -> Self:
         """Return the boundary whose epsilon has the smallest mean over a prior of stopping times.
 
-        Only the mean depends on the prior: the guarantee holds wherever trials stop.
+        Only the mean depends on the prior: the guarantee holds wherever trials stop. Times and
+        weights must come from public knowledge, or from a mechanism whose cost is paid for.
 
         Args:
             times: times of the prior and of the boundary, falling, shape (n,), at most 200.
@@ -104,13 +105,11 @@ class HockeyStickBoundary(FixedTimesBoundary):
             sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
             delta: upper bound on the hockey-stick divergence at epsilon.
             objective: "log" for the mean of log(epsilon), "mean" for the mean of epsilon.
-            prior_from: "public", or "paid" if times or weights come from private data through a
-                mechanism whose cost is paid for.
 
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        times, prior = check_prior(times, weights, objective, prior_from)
+        times, prior = check_prior(times, weights, objective)
         times, delta = falling_times(times, cls.most_times), certified_number("delta", delta)
         check_delta(delta, times.size, _MOST_DELTA)
         clock = _clock(certified_number("sensitivity", sensitivity), times)

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from nrjax._base.notions import Notion
 from nrjax._base.validation import as_float_table, as_floats, check, check_numbers
 from nrjax.guarantees._fixed_times import certified_number
-from nrjax.guarantees._priors import Objective, check_prior
+from nrjax.guarantees._priors import Objective, accept_prior_from, check_prior
 from nrjax.guarantees._rounding import SafeGuarantee
 from nrjax.guarantees.renyi import TERM_MARGIN, RenyiBoundary
 
@@ -72,6 +72,7 @@ class RenyiMixture(SafeGuarantee):
         check(same, "weights", self.weights, f"of shape {np.shape(self.orders)}")
 
     @classmethod
+    @accept_prior_from
     def design(
         cls,
         times: ArrayLike,
@@ -80,11 +81,11 @@ class RenyiMixture(SafeGuarantee):
         delta: float,
         orders: ArrayLike | None = None,
         objective: Objective = "log",
-        prior_from: str = "public",
     ) -> Self:
         """Return the mixture whose epsilon has the smallest mean over a prior of stopping times.
 
-        Only the mean depends on the prior: the guarantee holds wherever trials stop.
+        Only the mean depends on the prior: the guarantee holds wherever trials stop. Times and
+        weights must come from public knowledge, or from a mechanism whose cost is paid for.
 
         Args:
             times: times of the prior, shape (n,).
@@ -94,13 +95,11 @@ class RenyiMixture(SafeGuarantee):
             orders: orders of the mixture. By default `A - 1` has three values: that of
                 `RenyiBoundary` at the prior's mean log(time), its half, and its double.
             objective: "log" for the mean of log(epsilon), "mean" for the mean of epsilon.
-            prior_from: "public", or "paid" if times or weights come from private data through a
-                mechanism whose cost is paid for.
 
         Raises:
             ValueError: an argument is traced or out of range.
         """
-        times, prior = check_prior(times, weights, objective, prior_from)
+        times, prior = check_prior(times, weights, objective)
         size = certified_number("sensitivity", sensitivity)
         if orders is None:
             middle = float(np.exp(prior @ np.log(times)))

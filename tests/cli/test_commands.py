@@ -247,7 +247,7 @@ def test_a_run_from_python_is_resumed_there(folder, capsys, monkeypatch):
     [
         (["--help"], ["run", "design", "audit", "resume", "plot", "summary", "fingerprint"]),
         (["fingerprint", "--help"], ["--against", "--out", "diff -r before after"]),
-        (["design", "--help"], ["LOW HIGH COUNT", "--prior-from", "nrjax design 0.2 0.6"]),
+        (["design", "--help"], ["LOW HIGH COUNT", "--objective", "nrjax design 0.2 0.6"]),
         (["resume", "--help"], ["--trials", "--scheduler", "--workers", "--until-se"]),
         (["run", "--help"], ["ligett2017", "rogers2023", "nrjax run --data my.csv", "my_study.py"]),
         (["run", "--data", "own.csv", "--help"], ["COLUMN=LOW:HIGH", "without the word"]),

@@ -44,7 +44,6 @@ def test_prints_the_curve_the_others_and_the_price(capsys):
         ("0.6 0.2", "likely must be LOW HIGH"),
         ("0.2 0.6 --levels 0.3 2 9", "levels must be LOW HIGH COUNT around"),
         ("0.2 0.6 --levels 0.01 100 2", "times must be partly between"),
-        ("0.2 0.6 --levels 0.1 1 5 --prior-from guess", "prior_from must be 'public' or 'paid'"),
         ("0.2 0.6 --levels 0.1 1 5 --delta 0.3", "delta must be at least"),
     ],
 )

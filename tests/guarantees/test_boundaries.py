@@ -227,5 +227,3 @@ def test_published_designs(name, prior, free, on_grid):
         assert ratio(other, 4 * times) > ratio(found, 4 * times)
     if name == "one":
         assert found.on(nrjax.Grid(4 * times)) == grid
-        with pytest.raises(ValueError, match="prior_from must be 'public' or 'paid'"):
-            kind.design(times, weights, 1.0, DELTA, prior_from="private")

@@ -252,7 +252,6 @@ def test_refuses(designed):
             HockeyStickBoundary(*changed)
     for changes, message in (
         ({"objective": "Log"}, "objective must be 'log' or 'mean'"),
-        ({"prior_from": "private"}, r"prior_from must be 'public' or 'paid'.*paid for"),
         ({"weights": [1.0]}, "weights must be of shape"),
         ({"delta": 0.2}, "delta must be at least .* and at most 0.1"),
         ({"times": [1e20, 1.0]}, r"times must be such that D2/sqrt\(t\) is between"),

@@ -104,8 +104,6 @@ def test_refuses():
     ):
         with pytest.raises(ValueError, match=message):
             RenyiMixture(1.0, DELTA, orders, weights)
-    with pytest.raises(ValueError, match=r"prior_from must be 'public' or 'paid'.*paid for"):
-        RenyiMixture.design([2.0, 1.0], [1.0, 1.0], 1.0, DELTA, prior_from="private")
     with pytest.raises(ValueError, match="weights must be of shape"):
         RenyiMixture.design([2.0, 1.0], [1.0], 1.0, DELTA)
     with pytest.raises(ValueError, match="sensitivity must be positive"):
