@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -89,11 +89,13 @@ class FixedRelease:
         guarantee: Any = mechanism.guarantee
         if mechanism.process.noise != "gaussian":
             if isinstance(guarantee, BoundaryRecipe):
+                made: Any
+                grid: Any
                 made, grid = with_levels(guarantee, (epsilon, epsilon, 1))
-                cost = float(np.max(cast(Any, made).epsilon(cast(Any, grid).times)))
+                cost = float(np.max(made.epsilon(grid.times)))
                 expected = f"at least {cost:.9g}, the cost of the level that the recipe makes"
                 check(cost <= epsilon, "epsilon", epsilon, expected)
-                return dataclasses.replace(mechanism, guarantee=made), cast(Grid, grid)
+                return dataclasses.replace(mechanism, guarantee=made), grid
             return mechanism, Grid.explicit(np.reshape(guarantee.time(epsilon), 1))
         sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)
         if self.notion == Notion.PROBABILISTIC:

@@ -26,7 +26,6 @@ Over this range the minimax boundary costs 1.146, 1.162 and 1.174 times what its
 _ABOVE_FLOOR = 1.05
 """Least first level by default, as a multiple of the guarantee's smallest epsilon."""
 
-
 _LESS = 1e-5
 """Relative amount by which a recipe's epsilons may be below the planned ones, for rounding."""
 
