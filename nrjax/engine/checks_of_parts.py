@@ -242,8 +242,8 @@ def _check_returned(schedule: Any, stated: np.ndarray, release: Array) -> None:
 
 def _unwrapped(schedule: Schedule) -> Iterator[Schedule]:
     """Yield a schedule, the schedule that it wraps, the one that this wraps, and so on."""
-    part: Schedule | None = schedule
-    while part is not None:
+    part: Any = schedule
+    while isinstance(part, Schedule):  # the field of a custom class may hold something else
         yield part
         part = part.schedule
 

@@ -280,19 +280,15 @@ def _check_methods(
     interaction: Interaction, parts: dict[str, Any], shift: Any, dtype: Any
 ) -> tuple[str, tuple[type, ...]]:
     """Check what the methods of the parts return, and return the structure of the parts."""
-    process, cast = interaction.process, tuple(parts.values())
+    schedule, process, cast = interaction.schedule, interaction.process, tuple(parts.values())
     structure = (str(jax.tree.structure(cast)), tuple(type(part) for part in cast))
     if shift is not None:
         # A process may check the shift's concrete numbers.
         state = jax.eval_shape(process.init, abstract_key(), jnp.ones((), dtype))
         jax.eval_shape(lambda state: process.privacy_loss(state, shift), state)
     check_results(cast, structure)
-    check_stated_times(
-        interaction.schedule,
-        lambda schedule: _cast("schedule", schedule, dtype),
-        tuple(process.shape),
-        dtype,
-    )
+    shape = tuple(process.shape)
+    check_stated_times(schedule, lambda part: _cast("schedule", part, dtype), shape, dtype)
     check_costs(parts["guarantee"], parts["schedule"], dtype)
     return structure
 

@@ -46,7 +46,7 @@ class NoisyThreshold(ThresholdRule):
             cost (static).
         monotone: whether all utilities move in the same direction from any data set to any
             neighbour (static). Counts do if rows are added or removed, but not if rows are
-            replaced.
+            replaced. An interaction therefore needs the relation "add-remove".
     """
 
     noise: str = static(default="laplace", kw_only=True)
