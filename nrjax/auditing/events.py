@@ -31,7 +31,7 @@ class Event(NamedTuple):
     Attributes:
         epsilon: largest stated epsilon of the transcripts of the event.
         low: lower bound of `P(event) - exp(epsilon) P'(event)`, where P may be either law.
-        high: upper bound of it.
+        high: upper bound of the same difference.
         needed: number of transcripts with which the event would show a violation; None if the
             half on which it was chosen does not suggest one.
         smallest: probability below which events remain unseen.

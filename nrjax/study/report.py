@@ -117,8 +117,7 @@ def _endings(frame: Frame, name: str) -> dict[str, Any]:
         frame.distribution(name, quantity)
         for quantity in ("stopping_epsilon", "stopped_epsilon", "privacy_loss")
     )
-    step = frame.distribution_of(name, "step")
-    last = frame.distribution_of(name, "stopped_step")
+    step, last = (frame.distribution_of(name, each) for each in ("step", "stopped_step"))
     return {
         "stopped": stopped / trials,
         "stopped_interval": list(binomial_interval(stopped, trials)),
@@ -217,8 +216,7 @@ class Report(NamedTuple):
 
         rule = ("---", *["---:"] * (len(self.headings) - 1))
         table = [line(row) for row in (self.headings, rule, *self.rows)]
-        remarks = [f"- {remark}" for remark in self.remarks]
-        return "\n".join([f"# {self.title}", "", *table, "", *remarks]) + "\n"
+        return "\n".join([f"# {self.title}", "", *table, "", *map("- {}".format, self.remarks), ""])
 
     def _repr_html_(self) -> str:
         def row(cells: Sequence[str], tag: str) -> str:
