@@ -195,7 +195,7 @@ def test_transcripts_of_trials_that_fail_are_counted():
     tables = [pairs._transcripts(trial, jax.random.key(0), 400) for trial in trials]
     counts = [statuses[nrjax.Status.NAN_UTILITY] for *_, statuses in tables]
     assert min(counts) > 0
-    audit = nrjax.audit(*trials, delta=0.0, trials=400)
+    audit = pairs.audit(*trials, 0.0, trials=400, level=0.99, seed=0)
     assert "of 800 trials of both data sets failed: NAN_UTILITY (the utility" in str(audit)
 
 
