@@ -47,7 +47,7 @@ class Search:
         largest_level: largest epsilon of a level, since a larger one states hardly any privacy.
         largest_epsilon: largest epsilon of a candidate with a private test, or of one with a
             hockey-stick epsilon.
-        test_factor: largest ratio of an epsilon that surely fits a private test to the smallest one
+        test_factor: largest ratio of an epsilon that always fits a private test to the smallest one
             that fits.
         chunk: number of trials per launch, always equal, so that a candidate is compiled once. Also
             the number of trials that find the epsilon of an oracle.
