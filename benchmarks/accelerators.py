@@ -130,9 +130,9 @@ def _counts(trials: int) -> Loop:
 
 
 def _scalar(trials: int, changed: dict[str, int]) -> Loop:
-    chunk = nrjax.Batching().resolve_chunk(billion_trials.interaction())
+    launch = nrjax.Batching().resolve_launch(billion_trials.interaction())
     program = _batched(
-        montecarlo.outcomes(billion_trials.interaction(), min(chunk, trials)), changed
+        montecarlo.outcomes(billion_trials.interaction(), min(launch, trials)), changed
     )
     steps = float(np.sum(program.run_all(KEY, trials)["step"] + 1.0))
 

@@ -5,7 +5,7 @@
 The mechanism is a scalar Brownian one, the cheapest, so that summarising weighs the most. Peak
 memory is that of the whole process, Python and JAX included; sizes come in rising order. Trials per
 second are those of a run without compilation. `kept` is the same program without summaries, whose
-outcomes are discarded chunk by chunk.
+outcomes are discarded launch by launch.
 """
 
 import argparse
@@ -64,8 +64,8 @@ def folded(program, trials):
 def kept(program, trials):
     """Seconds."""
     before = time.perf_counter()
-    for at in range(0, trials, program.chunk):
-        program.run(KEY, min(program.chunk, trials - at), at)
+    for at in range(0, trials, program.launch_size):
+        program.run(KEY, min(program.launch_size, trials - at), at)
     return time.perf_counter() - before
 
 

@@ -218,7 +218,7 @@ def differences(trial: Any, trials: int) -> dict[str, int]:
 def compare(trials: int, repeats: int) -> None:
     """Print the seconds of both loops, and the number of outcomes that differ."""
     trial = dataclasses.replace(billion_trials.interaction(), value=np.float32(3.0))
-    chunk = min(nrjax.Batching().resolve_chunk(trial), trials)
+    launch_size = min(nrjax.Batching().resolve_launch(trial), trials)
     summaries = passes_of(nrjax.Case(trial=trial), trials, None, "summary")["outcome"].program()
 
     def outcomes(program: Program) -> None:
@@ -230,7 +230,7 @@ def compare(trials: int, repeats: int) -> None:
 
     print(f"{trials:,} trials on {jax.devices()[0].device_kind}")
     for name, plain, run in (
-        ("outcomes on the device", montecarlo.outcomes(trial, chunk), outcomes),
+        ("outcomes on the device", montecarlo.outcomes(trial, launch_size), outcomes),
         ("summarised", summaries, summary),
     ):
         programs = plain, with_one_kernel(plain)
@@ -242,8 +242,8 @@ def compare(trials: int, repeats: int) -> None:
                 times.append(time.perf_counter() - before)
         xla, one = (statistics.median(times[1:]) for times in seconds)
         print(f"{name}: XLA {xla:.4g} s, one kernel {one:.4g} s, {xla / one:.2f} times as fast")
-    counts = ", ".join(f"{name} {count}" for name, count in differences(trial, chunk).items())
-    print(f"of {chunk} trials differ: {counts}")
+    counts = ", ".join(f"{name} {count}" for name, count in differences(trial, launch_size).items())
+    print(f"of {launch_size} trials differ: {counts}")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -8,7 +8,7 @@ of the mean stop steps, in standard errors.
 
     NRJAX_DATA=... python -m benchmarks.whitehouse2022 [--trials 1000] [--cases 'ridge-*-public']
 
-The programs are the study's own, chunk by chunk, with the passes of figure 2 ("curve", and for
+The programs are the study's own, launch by launch, with the passes of figure 2 ("curve", and for
 ridge those with different constants). Compile time is not counted. The NumPy loop runs fewer trials
 (200 of logistic, 20 of ridge), and its seconds are scaled to `--trials`. It runs in a separate
 process with one thread for linear algebra and in one with as many as there are cores; the ratio is
@@ -120,8 +120,8 @@ def timed(program, key, trials, repeats):
     while len(seconds) < repeats and (not seconds or seconds[0] < _LONG):
         before = time.perf_counter()
         parts = [
-            program.run(key, min(program.chunk, trials - first), first)
-            for first in range(0, trials, program.chunk)
+            program.run(key, min(program.launch_size, trials - first), first)
+            for first in range(0, trials, program.launch_size)
         ]  # NumPy arrays: nothing left to wait for
         seconds.append(time.perf_counter() - before)
     results = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -332,8 +332,8 @@ def _oracle_time(once: Callable[[float], Interaction], grid: Grid, plan: Plan) -
     times, key = np.asarray(grid.times, float), study_key(plan.seed)
 
     def meets(index: int) -> bool:
-        program = outcomes(once(times[index]), SEARCH.chunk)
-        outcome = program.run(key, SEARCH.chunk, SEARCH.oracle_first)
+        program = outcomes(once(times[index]), SEARCH.launch)
+        outcome = program.run(key, SEARCH.launch, SEARCH.oracle_first)
         return bool(np.mean(outcome["status"] == Status.STOPPED) >= plan.confidence)
 
     missed, met = -1, times.size - 1

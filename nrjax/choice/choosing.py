@@ -157,7 +157,7 @@ class _Runs:
 
     @cached_property
     def _programs(self) -> dict[str, Program]:
-        return {n: outcomes(c.interaction, SEARCH.chunk) for n, c in self.listed.items()}
+        return {n: outcomes(c.interaction, SEARCH.launch) for n, c in self.listed.items()}
 
     @cached_property
     def _study(self) -> Study:

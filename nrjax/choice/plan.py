@@ -49,8 +49,8 @@ class Search:
             hockey-stick epsilon.
         test_factor: largest ratio of an epsilon that always fits a private test to the smallest one
             that fits.
-        chunk: number of trials per launch, always equal, so that a candidate is compiled once. Also
-            the number of trials that find the epsilon of an oracle.
+        launch: number of trials per launch, always equal, so that a candidate is compiled once.
+            The epsilon of an oracle is found by as many trials.
         trials: default largest number of trials per candidate.
         fixed_trials: number of trials that show how often a release fixed in advance meets the
             target.
@@ -66,7 +66,7 @@ class Search:
     largest_level: float = 50.0
     largest_epsilon: float = 200.0
     test_factor: float = 2.0
-    chunk: int = 1024
+    launch: int = 1024
     trials: int = 16_384
     fixed_trials: int = 1024
     oracle_first: int = 2**30

@@ -1,9 +1,10 @@
-"""Batch sizes: tiles, lanes and chunks."""
+"""Batch sizes: tiles, lanes and launches."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ class Batching:
     of utilities.
 
         >>> nrjax.Batching(tile=16, lanes=64)  # for nrjax.simulate(..., batching=...)
-        Batching(tile=16, lanes=64, chunk=None, inner_steps=None, devices=None)
+        Batching(tile=16, lanes=64, launch=None, inner_steps=None, devices=None)
 
     Attributes:
         tile: number of trials whose utilities are evaluated together, a power of two. A sum or a
@@ -41,14 +42,18 @@ class Batching:
             multiple of `tile`. The default is four tiles, or 128 trials if that is more, but at
             most 4096 trials and 2 MiB of their states. On an accelerator these numbers are 16,384,
             1,048,576 and 256 MiB.
-        chunk: number of trials whose outcomes stay on the devices before they are moved to the
-            host. By default as many as fit into 256 MiB, at most 262,144 (on accelerators
-            8,388,608).
+        launch: number of trials that a program runs at a time. Their outcomes stay on the devices
+            until all have ended, and are then moved to the host. By default as many as fit into
+            256 MiB, at most 262,144 (on accelerators 8,388,608).
         inner_steps: number of steps between two checks for trials that have ended. By default 12 on
             a CPU (8 if bounds replace utilities) and 16 elsewhere, at most the number of levels,
             and fewer if a utility has much data and no bounds. If a check costs as much as c steps
             and trials take S steps, about sqrt(2 c S) is best.
         devices: a sequence of JAX devices; by default all local devices.
+
+    Args:
+        chunk: deprecated name of `launch`. `nrjax.Study.run(chunk=...)` is something else: the
+            number of trials per file.
 
     Raises:
         ValueError: a number is below 1, `tile` is not a power of two, `lanes` is not a multiple of
@@ -57,15 +62,41 @@ class Batching:
 
     tile: int | None = None
     lanes: int | None = None
-    chunk: int | None = None
+    launch: int | None = None
     inner_steps: int | None = None
     devices: Sequence[Any] | None = None
 
-    def __post_init__(self):
-        for name in ("tile", "lanes", "chunk", "inner_steps"):
-            number = getattr(self, name)
-            if number is not None:
-                object.__setattr__(self, name, check_integer(name, number, 1))
+    def __init__(
+        self,
+        tile: int | None = None,
+        lanes: int | None = None,
+        launch: int | None = None,
+        inner_steps: int | None = None,
+        devices: Sequence[Any] | None = None,
+        *,
+        chunk: int | None = None,
+    ):
+        if chunk is not None:
+            check(launch is None, "chunk", chunk, "None if launch is given", "Leave chunk away.")
+            text = "Batching(chunk=...) is deprecated: write Batching(launch=...)."
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            launch = chunk
+        sizes = {"tile": tile, "lanes": lanes, "launch": launch, "inner_steps": inner_steps}
+        for name, number in sizes.items():
+            checked = None if number is None else check_integer(name, number, 1)
+            object.__setattr__(self, name, checked)
+        object.__setattr__(self, "devices", devices)
+        self._check()
+
+    @property
+    def chunk(self) -> int | None:
+        """The deprecated name of `launch`."""
+        text = "Batching.chunk is deprecated: use Batching.launch."
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.launch
+
+    def _check(self) -> None:
+        """Check that the sizes fit each other, and that the devices are devices."""
         if self.tile is not None:
             check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
             if self.lanes is not None:
@@ -149,13 +180,13 @@ class Batching:
             lanes = max(tile, min(most, path_tile, max(least, 4 * tile)) // tile * tile)
         return tile, lanes
 
-    def resolve_chunk(self, trials: Trials) -> int:
+    def resolve_launch(self, trials: Trials) -> int:
         """Return the number of trials whose outcomes stay on the devices at a time."""
-        if self.chunk is not None:
-            return self.chunk
+        if self.launch is not None:
+            return self.launch
         _, trial = first_member(trials)
         _, outcome = _forms.eval_shape(trial, abstract_key())
-        largest = (_ON_CPU if self.on_cpu else _ON_ACCELERATOR).chunk
+        largest = (_ON_CPU if self.on_cpu else _ON_ACCELERATOR).launch
         most = min(2**28 // bytes_of(outcome), largest)
         return power_of_two(most // math.prod(as_family(trials).axes), 1, largest)
 
@@ -177,7 +208,7 @@ class _Sizes(NamedTuple):
         numbers: numbers of the releases of a tile if bounds replace no utilities.
         spared_tile: largest tile if bounds replace most utilities.
         spared_lanes: least number of lanes if bounds replace most utilities.
-        chunk: largest chunk.
+        launch: largest launch.
     """
 
     memory: int
@@ -186,14 +217,14 @@ class _Sizes(NamedTuple):
     numbers: int
     spared_tile: int
     spared_lanes: int
-    chunk: int
+    launch: int
 
 
 _ON_CPU = _Sizes(
-    2**21, 2**24, tile=2**12, numbers=2**11, spared_tile=16, spared_lanes=128, chunk=2**18
+    2**21, 2**24, tile=2**12, numbers=2**11, spared_tile=16, spared_lanes=128, launch=2**18
 )
 _ON_ACCELERATOR = _Sizes(
-    2**28, 2**28, tile=2**20, numbers=2**21, spared_tile=512, spared_lanes=2**14, chunk=2**23
+    2**28, 2**28, tile=2**20, numbers=2**21, spared_tile=512, spared_lanes=2**14, launch=2**23
 )
 
 _EVALUATED = 2**30
@@ -210,7 +241,7 @@ def _forms(trial: Interaction, key: Any) -> tuple[Any, Any]:
 def check_batching(batching: Any) -> Batching:
     """Check that `batching` is a `Batching`, or None for the default, and return it."""
     batching = Batching() if batching is None else batching
-    hint = "For example nrjax.Batching(chunk=1024)."
+    hint = "For example nrjax.Batching(launch=1024)."
     check(isinstance(batching, Batching), "batching", batching, "a nrjax.Batching", hint)
     return batching
 

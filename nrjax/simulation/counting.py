@@ -235,7 +235,7 @@ class Tally(Program):
     def run_all(
         self, key: Array, trials: int, first_trial: int = 0, progress: Any = None
     ) -> dict[str, np.ndarray]:
-        """Run any number of trials, chunk by chunk, and return their counts and moments."""
+        """Run any number of trials, launch by launch, and return their counts and moments."""
         merged = {}
         for _, launch in self.launches(key, trials, first_trial):
             merged = merge([merged, self.collect(launch)])

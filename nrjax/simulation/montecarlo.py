@@ -1,4 +1,4 @@
-"""Run many trials, or the same trials at many points, in chunks over several devices."""
+"""Run many trials, or the same trials at many points, in launches over several devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_ROWS = 2**30
 """Largest number of results at a time, since lanes number trials by int32."""
 
 _PROGRESS_PARTS = 50
-"""Least number of chunks if progress is shown."""
+"""Least number of launches if progress is shown."""
 
 _CUSTOM = "Run a custom trial, such as a selection, by nrjax.Study or by jax.vmap(trial.run)(keys)."
 
@@ -34,13 +34,13 @@ _CUSTOM = "Run a custom trial, such as a selection, by nrjax.Study or by jax.vma
 def _program(
     trial: Any,
     work: Callable[..., Any],
-    chunk: int,
+    launch_size: int,
     batching: Batching,
     options: Options,
     names: Sequence[str] | None = None,
 ) -> Program:
     """Check the options, whose fields must be among `names` if given, and return the program."""
-    chunk = check_integer("chunk", chunk, 1)
+    launch_size = check_integer("launch_size", launch_size, 1)
     fields, derived = options.fields, tuple((name, function) for name, function in options.derived)
     if names is not None:
         check(set(fields or ()) <= set(names), "fields", sorted(fields or ()), f"among {names}")
@@ -52,19 +52,19 @@ def _program(
         check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
     devices = batching.resolve_devices()
     # A power of two, rounded up to whole tiles, so that similar sizes share a program.
-    most, tile = share(chunk, len(devices)), options.tile
+    most, tile = share(launch_size, len(devices)), options.tile
     capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
     points = math.prod(as_family(trial).axes) if work in (blocks.run, lanes.run) else 1
-    expected = f"at most {_MAX_ROWS} results on a device: chunk, rounded up, times points"
-    check(capacity * points <= _MAX_ROWS, "chunk", chunk, expected)
+    expected = f"at most {_MAX_ROWS} results on a device: launch_size, rounded up, times points"
+    check(capacity * points <= _MAX_ROWS, "launch_size", launch_size, expected)
     fields = None if fields is None else tuple(fields)
     options = options._replace(fields=fields, derived=derived, capacity=capacity)
-    return Program(trial, work, chunk, devices, options)
+    return Program(trial, work, launch_size, devices, options)
 
 
 def outcomes(
     trial: Trials,
-    chunk: int,
+    launch_size: int,
     fields: Sequence[str] = Outcome._fields,
     batching: Batching | None = None,
     derived: Derived = (),
@@ -74,7 +74,7 @@ def outcomes(
     Args:
         trial: an `Interaction`, or a `nrjax.simulation.families.Family`, whose results have points
             as their second axis.
-        chunk: largest number of trials at a time.
+        launch_size: largest number of trials at a time.
         fields: names of the fields that are kept. Releases and hypotheses may be large: leave them
             out if you do not need them.
         batching: tile, lanes and devices.
@@ -94,12 +94,12 @@ def outcomes(
     else:
         options = options._replace(lanes=tile, accelerated=not batching.on_cpu)
         work = blocks.run
-    return _program(trial, work, chunk, batching, options, Outcome._fields)
+    return _program(trial, work, launch_size, batching, options, Outcome._fields)
 
 
 def paths(
     trial: Interaction | Resolved,
-    chunk: int,
+    launch_size: int,
     fields: Sequence[str] = ("time", "utility", "epsilon"),
     batching: Batching | None = None,
     derived: Derived = (),
@@ -120,12 +120,12 @@ def paths(
         length = int(trial.steps)
         tile, _ = batching.resolve(trial, length)
         options, work = Options(tile, fields, derived, length=length), tiles.run
-    return _program(trial, work, chunk, batching, options, Path._fields)
+    return _program(trial, work, launch_size, batching, options, Path._fields)
 
 
 def custom_trials(
     trial: tiles.CustomTrial,
-    chunk: int,
+    launch_size: int,
     batching: Batching | None = None,
     fields: Sequence[str] | None = None,
     derived: Derived = (),
@@ -140,7 +140,7 @@ def custom_trials(
     """
     batching = check_batching(batching)
     options = Options(batching.resolve_custom_trials(trial), fields, derived)
-    return _program(trial, tiles.run, chunk, batching, options)
+    return _program(trial, tiles.run, launch_size, batching, options)
 
 
 def simulate(
@@ -155,7 +155,7 @@ def simulate(
     """Run many independent trials of a noise-reduction interaction.
 
     Trial i depends only on the key and on its number i, bit for bit, and not on the number of
-    trials, chunks, lanes or devices (on one backend, type of CPU and version of jaxlib). It draws
+    trials, launches, lanes or devices (on one backend, type of CPU and version of jaxlib). It draws
     the same random bits as `run_until(nrjax.trial_key(key, i), interaction)`. Results of the two
     functions can differ in their last bits, since the programs differ.
 
@@ -173,7 +173,7 @@ def simulate(
         interaction: configuration of a trial.
         trials: number of trials; `first_trial + trials` is at most 2^32.
         first_trial: number of the first trial.
-        batching: tile, lanes, chunk and devices.
+        batching: tile, lanes, launch and devices.
         progress: whether to show the progress, as a bar on a terminal, else as a line every ten
             seconds; needs the extra `studies`.
 
@@ -209,13 +209,13 @@ def run_all(
 ) -> dict[str, Any]:
     """Run all trials and return all fields of their outcomes."""
     batching = check_batching(batching)
-    chunk = min(batching.resolve_chunk(trial), check_integer("trials", trials, 1))
+    launch_size = min(batching.resolve_launch(trial), check_integer("trials", trials, 1))
     check(isinstance(progress, bool), "progress", progress, "True or False")
     if not progress:
-        return outcomes(trial, chunk, batching=batching).run_all(key, trials, first_trial)
+        return outcomes(trial, launch_size, batching=batching).run_all(key, trials, first_trial)
     from nrjax._base import progress as display  # needs the extra
 
-    program = outcomes(trial, min(chunk, -(-trials // _PROGRESS_PARTS)), batching=batching)
+    program = outcomes(trial, min(launch_size, -(-trials // _PROGRESS_PARTS)), batching=batching)
     with display.progress() as bar:
         bar.begin("simulate", "", trials, 0)
         program.compile(key)
@@ -253,7 +253,7 @@ def sweep(
             points are kept once; an iterator is consumed one interaction at a time.
         trials: number of trials per point.
         first_trial: number of the first trial.
-        batching: tile, lanes, chunk and devices; the chunk counts trials per point.
+        batching: tile, lanes, launch and devices; the launch counts trials per point.
         progress: whether to show the progress; needs the extra `studies`.
 
     Returns:

@@ -129,7 +129,7 @@ def _in_pinned_memory(shards: Any, rows: int) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program:
-    """A compiled program that runs any trials of one kind, at most `chunk` at a time.
+    """A compiled program that runs any trials of one kind, at most `launch_size` at a time.
 
     `montecarlo.outcomes`, `paths` and `custom_trials` make programs. Two programs share a
     compilation if their trials differ only in numbers and all other attributes are equal.
@@ -138,7 +138,7 @@ class Program:
         trial: an interaction, a `Family` of interactions or a custom trial: a pytree.
         work: function `work(trial, key, first, count, options)` that runs the trials of one device.
             Its results have a leading axis of trials, of equal length on all devices.
-        chunk: largest number of trials at a time.
+        launch_size: largest number of trials at a time.
         devices: devices that share the trials.
         options: options of `work`; hashable.
         code_fingerprint: text that changes with the code to which the functions of `options` refer,
@@ -147,7 +147,7 @@ class Program:
 
     trial: Any
     work: Callable[..., Any]
-    chunk: int
+    launch_size: int
     devices: tuple[Any, ...]
     options: Any
     code_fingerprint: str = ""
@@ -159,7 +159,7 @@ class Program:
     def batch(self) -> int:
         """The number of trials that fill all devices once. Fewer trials take as much time."""
         options = self.options
-        return min(self.chunk, len(self.devices) * max(options.tile, options.lanes))
+        return min(self.launch_size, len(self.devices) * max(options.tile, options.lanes))
 
     @property
     def kind(self) -> Any:
@@ -192,7 +192,7 @@ class Program:
         self._idle(key, _on_devices.lower).compile()
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
-        """Run at most `chunk` trials, numbered from `first_trial`.
+        """Run at most `launch_size` trials, numbered from `first_trial`.
 
         Returns:
             Results as NumPy arrays with a leading axis of trials.
@@ -205,7 +205,12 @@ class Program:
     def launch(self, key: Array, trials: int, first_trial: int = 0) -> Launch:
         """Start trials as `run` does, and return without waiting for their results."""
         trials, first_trial = _check_range(trials, first_trial)
-        check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
+        check(
+            trials <= self.launch_size,
+            "trials",
+            trials,
+            f"at most launch_size = {self.launch_size}",
+        )
         _keep_freed_memory()
         number = np.arange(len(self.devices))
         size = share(trials, len(self.devices))
@@ -221,14 +226,14 @@ class Program:
         return arrays
 
     def launches(self, key: Array, trials: int, first_trial: int) -> Iterator[tuple[int, Launch]]:
-        """Start any number of trials, chunk by chunk, and yield the place and launch of each chunk.
+        """Start any number of trials, and yield the place of each launch and the launch.
 
-        The next chunk runs while you collect one.
+        The next launch runs while you collect one.
         """
         trials, first_trial = _check_range(trials, first_trial)
         running = None
-        for start in range(0, trials, self.chunk):
-            size = min(self.chunk, trials - start)
+        for start in range(0, trials, self.launch_size):
+            size = min(self.launch_size, trials - start)
             started = start, self.launch(key, size, first_trial + start)
             if running is not None:
                 yield running
@@ -237,7 +242,7 @@ class Program:
             yield running
 
     def run_all(self, key: Array, trials: int, first_trial: int = 0, progress: Any = None) -> Any:
-        """Run any number of trials, chunk by chunk, and advance `progress` after each."""
+        """Run any number of trials, launch by launch, and advance `progress` after each."""
         arrays: Any = None
         before = time.monotonic()
         for start, launch in self.launches(key, trials, first_trial):

@@ -203,7 +203,7 @@ def run_chunk(
         program = compiled_programs[task.case, task.name]
         program.compile(key)
         compiled = time.perf_counter()
-        run = program.run if task.trials <= program.chunk else program.run_all
+        run = program.run if task.trials <= program.launch_size else program.run_all
         arrays = run(key, task.trials, task.first)
         return arrays, time.perf_counter() - compiled, compiled - start
 

@@ -174,7 +174,7 @@ def _files(
     progress: Progress | None,
 ) -> Iterator[tuple[range, dict[str, Any], float]]:
     """Run trials, and yield the trials, arrays and seconds of work of each file."""
-    pace, most = Pace(program.batch, program.chunk, LAUNCH_SECONDS), largest_file(layout)
+    pace, most = Pace(program.batch, program.launch_size, LAUNCH_SECONDS), largest_file(layout)
     for span in spans:
         first = at = span.start
         parts, spent = [], 0.0

@@ -159,7 +159,7 @@ class CasePass(abc.ABC):
     def program(self) -> Program:
         """Return the program. If trials are not kept, it returns histograms of them."""
         batching = self.case.batching or Batching()
-        launch = batching.chunk
+        launch = batching.launch
         if launch is None:
             times = 1 if batching.on_cpu else _FACTOR_ON_ACCELERATORS
             fitting = times * _LAUNCH_BYTES // max(bytes_of(self._shapes), 1)

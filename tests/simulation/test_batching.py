@@ -1,5 +1,6 @@
-"""Tile, lanes and chunk, and NumPy arguments of `simulate`."""
+"""Tile, lanes and launch, and NumPy arguments of `simulate`."""
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ class Uncertain(nrjax.PublicThreshold):
 
 def test_raw_keys_and_integers_of_numpy_are_accepted():
     batching = nrjax.Batching(
-        tile=np.int64(16), lanes=np.int32(32), chunk=np.int64(10), devices=ONE
+        tile=np.int64(16), lanes=np.int32(32), launch=np.int64(10), devices=ONE
     )
     found = nrjax.simulate(
         jax.random.key_data(KEY),
@@ -40,6 +41,17 @@ def test_raw_keys_and_integers_of_numpy_are_accepted():
         batching=batching,
     )
     chex.assert_trees_all_equal(found, simulate(interaction(), 10, first_trial=3), strict=True)
+
+
+def test_the_old_name_of_a_launch_still_works():
+    with pytest.warns(DeprecationWarning, match=r"write Batching\(launch=...\)"):
+        old = nrjax.Batching(tile=16, chunk=64)
+    assert old == nrjax.Batching(tile=16, launch=64)
+    with pytest.warns(DeprecationWarning, match=r"use Batching.launch"):
+        assert old.chunk == 64
+    with pytest.raises(ValueError, match="chunk must be None if launch is given"):
+        nrjax.Batching(launch=64, chunk=32)
+    assert dataclasses.replace(old, tile=32) == nrjax.Batching(32, None, 64)
 
 
 @pytest.mark.parametrize("bounds", [True, False])
@@ -60,7 +72,7 @@ def test_a_sequence_is_batched_like_its_elements(bounds):
 def test_large_releases_are_batched_in_bounded_memory():
     small = interaction()
     assert nrjax.Batching().resolve(small) == (USUAL, 4096)
-    assert nrjax.Batching().resolve_chunk(small) == 2**18
+    assert nrjax.Batching().resolve_launch(small) == 2**18
     zeros = np.zeros(1_000_000)
     large = interaction(value=zeros, process=nrjax.Brownian(zeros.shape), utility=Distance(zeros))
     levels = 100_000
@@ -71,7 +83,7 @@ def test_large_releases_are_batched_in_bounded_memory():
     state = 3 * zeros.size * large.dtype.itemsize
     assert tile >= 1
     assert lanes * state <= 2**28
-    assert nrjax.Batching().resolve_chunk(large) * state <= 2**29
+    assert nrjax.Batching().resolve_launch(large) * state <= 2**29
 
 
 def test_an_accelerator_gets_more_trials_at_a_time():
@@ -86,7 +98,7 @@ def test_an_accelerator_gets_more_trials_at_a_time():
     gpu = nrjax.Batching(devices=[SimpleNamespace(platform="gpu")])
     assert gpu.resolve(interaction())[0] == gpu.resolve_custom_trials(Pair(1)) * 32 == 2**20
     assert gpu.resolve_custom_trials(Pair(2**18)) == 2**12 // jnp.zeros(()).dtype.itemsize
-    assert gpu.resolve_chunk(interaction()) == 2**24 // jnp.zeros(()).dtype.itemsize
+    assert gpu.resolve_launch(interaction()) == 2**24 // jnp.zeros(()).dtype.itemsize
     rows = np.zeros((2**16, 3), np.float32)
     taken = nrjax.brownian(np.zeros(3), sensitivity=1.0, delta=1e-6).until(
         lambda release: jnp.mean(jnp.abs(jnp.asarray(rows, release.dtype) @ release)), at_least=0.0

@@ -223,7 +223,7 @@ def test_points_of_a_sweep_are_those_of_their_own_runs():
         alone = nrjax.simulate(KEY, point, trials=130, batching=SMALL)
         np.testing.assert_array_equal(swept.step[row], alone.step)
         np.testing.assert_array_equal(swept.status[row], alone.status)
-    other = dataclasses.replace(SMALL, chunk=33, devices=jax.devices())
+    other = dataclasses.replace(SMALL, launch_size=33, devices=jax.devices())
     again = nrjax.sweep(KEY, points, trials=130, batching=other)
     chex.assert_trees_all_equal(again, swept, strict=True)
 

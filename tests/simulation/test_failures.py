@@ -93,7 +93,7 @@ def test_a_sweep_names_its_points():
 def test_simulate_and_sweep_warn_once_and_mark_the_trials():
     """In whatever number of chunks they run."""
     trial = interaction(threshold=-0.05, utility=Distance(3.0, 12.0))
-    batching = nrjax.Batching(tile=16, lanes=32, chunk=64, devices=jax.devices()[:1])
+    batching = nrjax.Batching(tile=16, lanes=32, launch=64, devices=jax.devices()[:1])
     for run, trials in ((nrjax.simulate, trial), (nrjax.sweep, [trial, trial])):
         with pytest.warns(FAILED, match=r"of 200 trials failed: NAN_UTILITY") as found:
             result = run(jax.random.key(3), trials, trials=200, batching=batching)

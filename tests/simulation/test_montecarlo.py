@@ -93,7 +93,7 @@ def test_results_do_not_depend_on_places_or_batching(name):
     some = jax.tree.map(lambda leaf: leaf[11:144], all_of_them)
     chex.assert_trees_all_equal(simulate(trial, 133, first_trial=11), some, strict=True)
     turn = 1 if name == "brownian" else 3  # XLA unrolls a loop of one step
-    odd = nrjax.Batching(tile=16, lanes=48, chunk=67, inner_steps=turn)
+    odd = nrjax.Batching(tile=16, lanes=48, launch=67, inner_steps=turn)
     chex.assert_trees_all_equal(simulate(trial, 150, odd), all_of_them, strict=True)
 
 

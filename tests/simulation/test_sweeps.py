@@ -42,7 +42,7 @@ def test_every_point_has_the_outcomes_of_its_own_study(swept):
 
 @pytest.mark.long
 def test_batching_changes_no_bit(swept):
-    odd = nrjax.Batching(tile=16, lanes=48, chunk=47, inner_steps=3, devices=jax.devices()[:3])
+    odd = nrjax.Batching(tile=16, lanes=48, launch=47, inner_steps=3, devices=jax.devices()[:3])
     other = nrjax.sweep(KEY, points_of(), trials=TRIALS, batching=odd)
     chex.assert_trees_all_equal(other, swept, strict=True)
 

@@ -101,7 +101,7 @@ class _Known:
     """A stand-in for a program."""
 
     trial: Any
-    chunk: int
+    launch_size: int
     options: Any = _OPTIONS
     code_fingerprint: str = ""
     kind: str = ""
@@ -113,7 +113,7 @@ class _Known:
     prepare = compile
 
     def launch(self, key, trials, first_trial):
-        assert trials <= self.chunk
+        assert trials <= self.launch_size
         return first_trial, trials
 
     def collect(self, launch):

@@ -20,14 +20,14 @@ class Timed:
     """A program with its own clock, by which each batch takes the given seconds, one by one."""
 
     def __init__(self, batch, most, seconds):
-        self.batch, self.chunk, self.seconds = batch, most, seconds
+        self.batch, self.launch_size, self.seconds = batch, most, seconds
         self.now, self.busy, self.launches = 0.0, 0.0, []
 
     def perf_counter(self):
         return self.now
 
     def launch(self, key, trials, first):
-        assert 0 < trials <= self.chunk
+        assert 0 < trials <= self.launch_size
         self.busy = max(self.busy, self.now) + -(-trials // self.batch) * self.seconds
         self.launches.append(trials)
         return self.busy, np.arange(first, first + trials, dtype=np.int32)
