@@ -38,7 +38,7 @@ from benchmarks.billion_trials import KEY
 from nrjax._base import normals, threefry
 from nrjax.processes import Brownian
 from nrjax.simulation import blocks, montecarlo
-from nrjax.simulation.lanes import share_of
+from nrjax.simulation.lanes import trials_of_device
 from nrjax.simulation.program import Program
 from nrjax.study.passes import passes_of
 
@@ -103,7 +103,7 @@ class _OneKernel(blocks.Blocks):
         self, shared: list[Array], fixed: list[Any], own: list[Any], code: Array
     ) -> tuple[list[Array], Any]:
         """Take the steps of all new trials, as `Blocks.take_all` does."""
-        trial = self.share.member(jnp.int32(0))
+        trial = self.local.member(jnp.int32(0))
         process, dtype = trial.process, trial.dtype
         if not isinstance(process, Brownian) or math.prod(process.shape) != 1:
             raise ValueError("process must be Brownian noise of one number.")
@@ -115,16 +115,16 @@ class _OneKernel(blocks.Blocks):
             following, (_, record) = self.take_shared(shared)
             return following, (step.common(*shared), record)
 
-        unroll = self.share.options.unroll
+        unroll = self.local.options.unroll
         _, (numbers, table) = jax.lax.scan(advance, shared, None, steps + steps % 2, unroll=unroll)
         places = self.state.join(shared, list(range(len(fixed))), own)
         arrays = [*numbers, *fixed[places.noise], *own]
-        code = jnp.where(jnp.arange(code.size) < self.share.size, code, -1)
+        code = jnp.where(jnp.arange(code.size) < self.local.size, code, -1)
         leaves = jax.eval_shape(self.take, code[0], jnp.float32(0), shared, *self.form)[1]
         form = [jax.ShapeDtypeStruct(code.shape, leaf.dtype) for leaf in leaves]
         lanes = math.gcd(code.size, _LANES)
         body = functools.partial(_take_tile, step, lanes, len(numbers), len(own))
-        launch = _on_gpu if self.share.options.accelerated else _interpreted
+        launch = _on_gpu if self.local.options.accelerated else _interpreted
         return list(launch(body, form, code.size // lanes)(*arrays, code)), table
 
 
@@ -184,7 +184,7 @@ def _on_gpu(body: Callable[..., None], form: Any, tiles: int) -> Callable[..., A
 
 def run(trials: Any, key: Array, first: Array, count: Array, options: Any) -> dict[str, Any]:
     """Run trials as `blocks.run` does, in one kernel."""
-    return _OneKernel.of(share_of(trials, key, first, count, options)).run()
+    return _OneKernel.of(trials_of_device(trials, key, first, count, options)).run()
 
 
 def with_one_kernel(program: Program) -> Program:

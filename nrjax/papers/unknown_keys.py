@@ -19,7 +19,7 @@ from nrjax.datasets import Counts, count_keys, flights, load_counts
 from nrjax.datasets._files import extra
 from nrjax.papers._settings import check_settings
 from nrjax.study import precision
-from nrjax.study.formats import humanise, number, share
+from nrjax.study.formats import humanise, number, percent
 from nrjax.study.report import Report, notions
 from nrjax.study.results import Reporting, Results
 from nrjax.study.schema import StoredCase
@@ -88,9 +88,9 @@ class KeyReporting(Reporting):
             if _is_reduced(case):
                 stop = case["stopping_epsilon"]
                 cells = f"{number(stop['q50'])} (90 %: {number(stop['q90'])})", "enough"
-                rows.append((case["case"], *cells, share(case["stopped"])))
+                rows.append((case["case"], *cells, percent(case["stopped"])))
             else:
-                cells = number(case["one_epsilon"]), number(case["found"]), share(case["enough"])
+                cells = number(case["one_epsilon"]), number(case["found"]), percent(case["enough"])
                 rows.append((case["case"], *cells))
         remarks = (
             f"{facts['names']:,} names on {facts['data']}, at most {facts['keys_per_person']} per "

@@ -22,7 +22,7 @@ from nrjax._base.threefry import in_own_kernel
 from nrjax.engine import steps
 from nrjax.engine.steps import TrialState
 from nrjax.simulation.families import Trials
-from nrjax.simulation.lanes import DeviceShare, share_of
+from nrjax.simulation.lanes import DeviceTrials, trials_of_device
 from nrjax.simulation.tiles import Options, run_batches
 from nrjax.types import Utility, overrides
 
@@ -92,9 +92,9 @@ def _keep_fields(state: TrialState, names: tuple[str, ...]) -> TrialState:
     return state._replace(**{name: None for name in state._fields if name not in names})
 
 
-def _start(share: DeviceShare, number: Array) -> tuple[TrialState, Array]:
+def _start(local: DeviceTrials, number: Array) -> tuple[TrialState, Array]:
     """Return the state of a new trial, and a code: 0, or below 0 if the trial failed."""
-    state = share.start(number)[1]
+    state = local.start(number)[1]
     code = jnp.where(state.status == Status.RUNNING, 0, state.status - _CODES)
     # A trial that failed also needs a valid time: its tile may hold running trials.
     state = state._replace(step=jnp.int32(0), time=state.next_time)
@@ -102,7 +102,7 @@ def _start(share: DeviceShare, number: Array) -> tuple[TrialState, Array]:
 
 
 def _take(
-    share: DeviceShare, number: Array, state: TrialState, drawn: Array | None = None
+    local: DeviceTrials, number: Array, state: TrialState, drawn: Array | None = None
 ) -> tuple[TrialState, TrialState]:
     """Take a step of a running trial, with the number of its rewind if it is `drawn` already.
 
@@ -110,11 +110,11 @@ def _take(
         The next state, and the record of the trial if it ends at this step. The record's status is
         0 if the trial does not end, else `_CODES * step + status`.
     """
-    trial = share.member(number)
+    trial = local.member(number)
     utility = trial.utility.at(state.step)
     make = partial(steps.release_of, trial)
     if math.prod(trial.process.shape) > 1:  # XLA:CPU reduces computed entries slowly
-        own = partial(in_own_kernel, jax.random.key_data(share.key), make)
+        own = partial(in_own_kernel, jax.random.key_data(local.key), make)
         release = jax.lax.platform_dependent(state.process, cpu=own, default=make)
     else:
         release = make(state.process)
@@ -135,10 +135,10 @@ def _take(
     return _keep_fields(following, _BETWEEN), _keep_fields(record, _RECORD)
 
 
-def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, Any]:
+def _finish(local: DeviceTrials, number: Array, record: TrialState) -> dict[str, Any]:
     """Return the selected results of a trial that has ended."""
-    varied, code = share.family.select(number % share.points), record.status
-    trial = share.family.member(varied)
+    varied, code = local.family.select(number % local.points), record.status
+    trial = local.family.member(varied)
     step, status = code // _CODES, code % _CODES
     if record.hypothesis is None:
         record = record._replace(hypothesis=steps.release_of(trial, record.process))
@@ -146,20 +146,20 @@ def _finish(share: DeviceShare, number: Array, record: TrialState) -> dict[str, 
     judged = jax.tree.map(lambda leaf: jnp.where(step < 0, steps.unassessed(leaf), leaf), judged)
     values = dict(zip(("time", "hypothesis", "utility"), judged, strict=True), status=status)
     ended = record._replace(step=step, epsilon=jnp.where(step < 0, 0, record.epsilon), **values)
-    return share.finish(varied, ended)
+    return local.finish(varied, ended)
 
 
-def _layouts(share: DeviceShare) -> tuple[Layout, Layout]:
+def _layouts(local: DeviceTrials) -> tuple[Layout, Layout]:
     """Return the layouts of the states and of the records."""
     trace = partial(jax.make_jaxpr, return_shape=True)
-    first, (state, _) = trace(partial(_start, share))(jnp.int32(0))
-    program, forms = trace(partial(_take, share))(jnp.int32(0), state)
+    first, (state, _) = trace(partial(_start, local))(jnp.int32(0))
+    program, forms = trace(partial(_take, local))(jnp.int32(0), state)
     inputs, outputs = program.jaxpr.invars[1:], program.jaxpr.outvars
     size = len(inputs)
     own = depends(first, [True])[:size] + [False] * (len(outputs) - size)
     # XLA may reorder the products of a custom process if the time is the same in all lanes.
     time = [leaf is state.time for leaf in jax.tree.leaves(state)].index(True)
-    own[time] |= is_custom(share.member(jnp.int32(0)).process)
+    own[time] |= is_custom(local.member(jnp.int32(0)).process)
     before = None
     while own != before:
         before, after = own, depends(program, [True, *own[:size]])
@@ -201,7 +201,7 @@ def _until_ended(records: list[Array], new: list[Array]) -> list[Array]:
 
 
 class _Rows(NamedTuple):
-    """The trials of the share, one row per trial, and a tile of spare rows for unused results.
+    """The trials of the device, one row per trial, and a tile of spare rows for unused results.
 
     Attributes:
         alive: rows of the running trials, followed by other rows.
@@ -220,7 +220,7 @@ class Blocks(NamedTuple):
     """The functions of a run.
 
     Attributes:
-        share: share of the device.
+        local: trials of the device.
         state: layout of the states.
         record: layout of the records.
         shared: leaves of the first state that are `SHARED`.
@@ -229,7 +229,7 @@ class Blocks(NamedTuple):
         lanes: number of trials of a tile.
     """
 
-    share: DeviceShare
+    local: DeviceTrials
     state: Layout
     record: Layout
     shared: list[Array]
@@ -238,49 +238,49 @@ class Blocks(NamedTuple):
     lanes: int
 
     @classmethod
-    def of(cls, share: DeviceShare) -> Self:
-        """Return the functions for the share of a device."""
-        state, record = _layouts(share)
-        shared, *form = state.split(_start(share, jnp.int32(0))[0])
-        return cls(share, state, record, shared, form, share.options.inner_steps, share.lanes)
+    def of(cls, local: DeviceTrials) -> Self:
+        """Return the functions for the trials of a device."""
+        state, record = _layouts(local)
+        shared, *form = state.split(_start(local, jnp.int32(0))[0])
+        return cls(local, state, record, shared, form, local.options.inner_steps, local.lanes)
 
     @property
     def rows(self) -> int:
         """The number of rows without the spare rows: whole tiles."""
-        return -(-self.share.rows // self.lanes) * self.lanes
+        return -(-self.local.rows // self.lanes) * self.lanes
 
     def map_apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Map a function over lanes, apart from other code, with which it may round otherwise."""
         function = jax.vmap(function)
-        if self.share.options.accelerated:
+        if self.local.options.accelerated:
             return function(*arguments)
-        return in_own_kernel(jax.random.key_data(self.share.key), function, *arguments)
+        return in_own_kernel(jax.random.key_data(self.local.key), function, *arguments)
 
     def scan(self, step: Callable[..., Any], carry: Any, inputs: Any = None) -> tuple[Any, Any]:
         """Take the steps of a block."""
-        return jax.lax.scan(step, carry, inputs, self.block, unroll=self.share.options.unroll)
+        return jax.lax.scan(step, carry, inputs, self.block, unroll=self.local.options.unroll)
 
     def begin(self, number: Array) -> tuple[Any, Any, Array]:
         """Start a trial, and return the `FIXED` and the `OWN` leaves of its state, and its code.
 
         Keys are returned as words. The code is 0, or below 0 if the trial failed.
         """
-        state, code = _start(self.share, number)
+        state, code = _start(self.local, number)
         return *map(_to_words, self.state.split(state)[1:]), code
 
     def take(self, number: Array, drawn: Any, *leaves: list[Array]) -> tuple[list[Array], ...]:
         """Return the `OWN` leaves of a trial's next state and record."""
-        state, record = _take(self.share, number, self.state.join(*leaves), drawn)
+        state, record = _take(self.local, number, self.state.join(*leaves), drawn)
         return self.state.split(state)[OWN], self.record.split(record)[OWN]
 
     def take_shared(self, shared: list[Array], _: Any = None) -> tuple[list[Array], Any]:
         """Return the next shared leaves, the current ones, and those of the record."""
-        state, record = _take(self.share, jnp.int32(0), self.state.join(shared, *self.form))
+        state, record = _take(self.local, jnp.int32(0), self.state.join(shared, *self.form))
         return self.state.split(state)[SHARED], (shared, self.record.split(record)[SHARED])
 
     def draw(self, *leaves: list[Array]) -> Array | None:
         """Return each lane's numbers of a block's rewinds, two per hash, if it needs one each."""
-        trial, first = self.share.member(jnp.int32(0)), self.state.join(leaves[0], *self.form)
+        trial, first = self.local.member(jnp.int32(0)), self.state.join(leaves[0], *self.form)
         if not steps.shares_hashes(trial, first.noise):
             return None
         late = first.step % 2 if self.block % 2 else 0  # whether the first number is a second one
@@ -338,10 +338,10 @@ class Blocks(NamedTuple):
         """
         rows = code.size
         number = jnp.arange(rows, dtype=jnp.int32)
-        max_steps = self.share.member(number[0]).schedule.max_steps
+        max_steps = self.local.member(number[0]).schedule.max_steps
         table = _empty(jax.eval_shape(self.take_shared, shared)[1][1], max_steps + self.block)
         records = jax.eval_shape(self.take, number[0], None, shared, *self.form)[1]
-        running = (number < self.share.size) & (code == 0)
+        running = (number < self.local.size) & (code == 0)
         ranks, living = _ranks(running)
         place = jnp.where(running, ranks - 1, rows)
         first = _Rows(
@@ -358,7 +358,7 @@ class Blocks(NamedTuple):
 
     def run(self) -> dict[str, Any]:
         """Run all trials, and return their results."""
-        size, rows = self.share.size, self.rows + self.lanes
+        size, rows = self.local.size, self.rows + self.lanes
         begun = run_batches(partial(self.map_apart, self.begin), size, self.lanes, rows)
         records, table = self.take_all(self.shared, *begun)
 
@@ -366,13 +366,13 @@ class Blocks(NamedTuple):
             own = _get(records, number.astype(jnp.int32))
             common = _get(table, jnp.maximum(own[-1] // _CODES, 0))
             record = self.record.join(common, [], own)
-            return self.map_apart(partial(_finish, self.share), number.astype(jnp.int32), record)
+            return self.map_apart(partial(_finish, self.local), number.astype(jnp.int32), record)
 
         results = run_batches(finish, size, self.lanes, self.rows)
-        results = jax.tree.map(lambda leaf: leaf[: self.share.rows], results)
-        return self.share.split_by_point(results)
+        results = jax.tree.map(lambda leaf: leaf[: self.local.rows], results)
+        return self.local.split_by_point(results)
 
 
 def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
     """Run trials `first` to `first + count` on one device, and return their outcomes."""
-    return Blocks.of(share_of(trials, key, first, count, options)).run()
+    return Blocks.of(trials_of_device(trials, key, first, count, options)).run()

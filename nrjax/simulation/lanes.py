@@ -31,13 +31,13 @@ class Lanes(NamedTuple):
     Attributes:
         state: states of the lanes' trials.
         varied: leaves that vary in a sweep, at the point of each lane, for `Family.member`.
-        trial: number of each lane's trial within the device's share, int32; in a sweep the points
+        trial: number of each lane's trial among those of the device, int32; in a sweep the points
             of one trial follow each other.
         occupied: whether a lane has a trial whose outcome is not written yet.
         awaiting_exact: whether bounds decided the release at which the trial ended, so that the
             release's exact utility is still needed.
         next_trial: number of the next trial to start, int32.
-        outcomes: outcomes of all trials of the share, one row per trial.
+        outcomes: outcomes of all trials of the device, one row per trial.
     """
 
     state: TrialState
@@ -59,8 +59,8 @@ class Lanes(NamedTuple):
         return self.occupied & ~self.running
 
 
-class DeviceShare(NamedTuple):
-    """The share of the trials that one device runs, with the options of the run.
+class DeviceTrials(NamedTuple):
+    """The trials that one device runs, with the options of the run.
 
     Attributes:
         family: the interactions.
@@ -92,11 +92,11 @@ class DeviceShare(NamedTuple):
         return self.options.capacity * self.points
 
     def member(self, number: Array) -> Interaction:
-        """Return the interaction of the share's trial `number`."""
+        """Return the interaction of the device's trial `number`."""
         return self.family.member(self.family.select(number % self.points))
 
     def start(self, number: Array) -> tuple[Any, TrialState]:
-        """Return the varied leaves and the first state of the share's trial `number`."""
+        """Return the varied leaves and the first state of the device's trial `number`."""
         varied = self.family.select(number % self.points)
         key = trial_key(self.key, self.first + (number // self.points).astype(jnp.uint32))
         return varied, steps.start(self.family.member(varied), key)
@@ -134,12 +134,12 @@ class DeviceShare(NamedTuple):
         return jax.tree.map(lambda rows: rows.reshape(*axes, *rows.shape[1:]), outcomes)
 
 
-def share_of(
+def trials_of_device(
     trials: Trials, key: Array, first: Array, count: Array, options: Options
-) -> DeviceShare:
-    """Return a device's share: the trials `first` to `first + count`, at all points."""
+) -> DeviceTrials:
+    """Return the trials of a device: `first` to `first + count`, at all points."""
     family = as_family(trials)
-    return DeviceShare(family, key, first, count * math.prod(family.axes), options)
+    return DeviceTrials(family, key, first, count * math.prod(family.axes), options)
 
 
 @cached_trace
@@ -163,17 +163,17 @@ def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Ar
     return decided, jnp.where(inverted, jnp.nan, jnp.where(high, pair[1], pair[0]))
 
 
-def _assess_wanted(share: DeviceShare, carry: Lanes, wanted: Array) -> tuple[Any, Array]:
+def _assess_wanted(local: DeviceTrials, carry: Lanes, wanted: Array) -> tuple[Any, Array]:
     """Return hypotheses and utilities, new in the wanted lanes and unchanged in other lanes."""
     state = carry.state
     current = (state.hypothesis, state.utility)
     arguments = (carry.varied, state.step, state.process)
-    assess = partial(share.vmap, steps.assess)
+    assess = partial(local.vmap, steps.assess)
     # XLA moves work that does not depend on the tile's number out of the loop (all of it, if the
     # lanes are one tile). Without a branch it would be done even if no lane is wanted.
     return jax.lax.cond(
         jnp.any(wanted),
-        lambda: where_wanted(wanted, share.options.tile, assess, arguments, current),
+        lambda: where_wanted(wanted, local.options.tile, assess, arguments, current),
         lambda: current,
     )
 
@@ -194,19 +194,19 @@ class _Assessed(NamedTuple):
     evaluated: Array
 
 
-def _assess(share: DeviceShare, carry: Lanes, needs_exact: Array) -> _Assessed:
+def _assess(local: DeviceTrials, carry: Lanes, needs_exact: Array) -> _Assessed:
     """Assess the running lanes that bounds do not decide, and the lanes in `needs_exact`.
 
     Such lanes are few. They wait until there are enough for a batch, unless no other lane can make
     progress.
     """
-    tile, running, state = share.options.tile, carry.running, carry.state
-    decided, stand_in = share.vmap(decide_from_bounds, carry.varied, state)
+    tile, running, state = local.options.tile, carry.running, carry.state
+    decided, stand_in = local.vmap(decide_from_bounds, carry.varied, state)
     decided &= running
     wanted = (running & ~decided) | needs_exact
-    enough = jnp.sum(wanted, dtype=jnp.int32) >= min(tile, _enough_to_batch(share.lanes))
+    enough = jnp.sum(wanted, dtype=jnp.int32) >= min(tile, _enough_to_batch(local.lanes))
     evaluated = wanted & (enough | ~jnp.any(decided))
-    hypothesis, utility = _assess_wanted(share, carry, evaluated)
+    hypothesis, utility = _assess_wanted(local, carry, evaluated)
     return _Assessed(hypothesis, jnp.where(decided, stand_in, utility), decided, evaluated)
 
 
@@ -215,14 +215,14 @@ def _enough_to_batch(lanes: int) -> int:
     return max(1, lanes // 8)
 
 
-def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialState, Array]:
+def _step(local: DeviceTrials, carry: Lanes, needs_exact: Array) -> tuple[TrialState, Array]:
     """Take a step of the running lanes, and assess the ended lanes in `needs_exact`.
 
     Returns:
         The states, and whether each lane awaits an exact utility.
     """
     was_running = carry.running
-    assessed = _assess(share, carry, needs_exact)
+    assessed = _assess(local, carry, needs_exact)
     deferred = was_running & ~assessed.decided & ~assessed.evaluated
 
     def judge(
@@ -244,32 +244,32 @@ def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialSt
         return jax.tree.map(lambda new, old: jnp.where(needs_exact, new, old), exact, new)
 
     needs_exact &= assessed.evaluated
-    state = share.vmap(judge, carry.varied, carry.state, assessed, deferred, needs_exact)
+    state = local.vmap(judge, carry.varied, carry.state, assessed, deferred, needs_exact)
     # In a separate branch: XLA would draw the rule's noise again for every entry of a release.
     state = jax.lax.cond(
         jnp.any(state.status == Status.RUNNING),
-        lambda: share.vmap(steps.advance, carry.varied, state),
+        lambda: local.vmap(steps.advance, carry.varied, state),
         lambda: state,
     )
     status = jnp.where(deferred, carry.state.status, state.status)
     awaiting = carry.awaiting_exact & ~assessed.evaluated
-    awaiting = jnp.where(was_running, assessed.decided & share.options.exact, awaiting)
+    awaiting = jnp.where(was_running, assessed.decided & local.options.exact, awaiting)
     return state._replace(status=status), awaiting
 
 
-def _refill(share: DeviceShare, carry: Lanes) -> Lanes:
+def _refill(local: DeviceTrials, carry: Lanes) -> Lanes:
     """Write the outcomes of ended trials, and start the next trials in the free lanes."""
     written = carry.ended & ~carry.awaiting_exact
     free = written | ~carry.occupied
-    finished = jax.vmap(share.finish)(carry.varied, carry.state)
+    finished = jax.vmap(local.finish)(carry.varied, carry.state)
 
     def write(buffer: Array, row: Array) -> Array:
         place = jnp.where(written, carry.trial, buffer.shape[0])
         return buffer.at[place].set(row, mode="drop")
 
     number = carry.next_trial + jnp.cumsum(free, dtype=jnp.int32) - 1
-    taken = free & (number < share.size)
-    fresh = jax.vmap(share.start)(number)
+    taken = free & (number < local.size)
+    fresh = jax.vmap(local.start)(number)
 
     # Lanes that get no trial also need some valid state: they take steps with the others.
     def pick(new: Array, old: Array) -> Array:
@@ -289,12 +289,12 @@ def _refill(share: DeviceShare, carry: Lanes) -> Lanes:
 
 def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
     """Run trials `first` to `first + count` on one device, and return their outcomes."""
-    share = share_of(trials, key, first, count, options)
+    local = trials_of_device(trials, key, first, count, options)
 
     def enough_to_start(ended: Array, carry: Lanes) -> Array:
         """Return whether enough lanes have ended to start trials, which can be expensive."""
-        enough = jnp.sum(ended, dtype=jnp.int32) >= _enough_to_batch(share.lanes)
-        return enough & (carry.next_trial < share.size)
+        enough = jnp.sum(ended, dtype=jnp.int32) >= _enough_to_batch(local.lanes)
+        return enough & (carry.next_trial < local.size)
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
         running, ended = carry.running, carry.ended
@@ -304,7 +304,7 @@ def run(trials: Trials, key: Array, first: Array, count: Array, options: Options
         )
         state, awaiting_exact = jax.lax.cond(
             jnp.any(running | needs_exact),
-            lambda: _step(share, carry, needs_exact),
+            lambda: _step(local, carry, needs_exact),
             lambda: (carry.state, carry.awaiting_exact),
         )
         return carry._replace(state=state, awaiting_exact=awaiting_exact)
@@ -315,12 +315,12 @@ def run(trials: Trials, key: Array, first: Array, count: Array, options: Options
         under_way = carry.running | (ended & carry.awaiting_exact)
         enough = enough_to_start(ended & ~carry.awaiting_exact, carry)
         return jax.lax.cond(
-            enough | ~jnp.any(under_way), lambda: _refill(share, carry), lambda: carry
+            enough | ~jnp.any(under_way), lambda: _refill(local, carry), lambda: carry
         )
 
     # A lane is occupied until its outcome is written, also if its trial failed at the start.
     def unfinished(carry: Lanes) -> Array:
-        return jnp.any(carry.occupied) | (carry.next_trial < share.size)
+        return jnp.any(carry.occupied) | (carry.next_trial < local.size)
 
-    rows = jax.lax.while_loop(unfinished, body, share.empty_lanes()).outcomes
-    return share.split_by_point(rows)
+    rows = jax.lax.while_loop(unfinished, body, local.empty_lanes()).outcomes
+    return local.split_by_point(rows)

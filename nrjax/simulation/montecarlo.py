@@ -18,7 +18,7 @@ from nrjax.simulation import blocks, lanes, resolved, tiles
 from nrjax.simulation.batching import Batching, check_batching, first_member, power_of_two
 from nrjax.simulation.failures import warn_about_trials
 from nrjax.simulation.families import Family, Trials, as_family
-from nrjax.simulation.program import Program, share
+from nrjax.simulation.program import Program, trials_per_device
 from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.tiles import Derived, Options
 
@@ -52,7 +52,7 @@ def _program(
         check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
     devices = batching.resolve_devices()
     # A power of two, rounded up to whole tiles, so that similar sizes share a program.
-    most, tile = share(launch_size, len(devices)), options.tile
+    most, tile = trials_per_device(launch_size, len(devices)), options.tile
     capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
     points = math.prod(as_family(trial).axes) if work in (blocks.run, lanes.run) else 1
     expected = f"at most {_MAX_ROWS} results on a device: launch_size, rounded up, times points"

@@ -78,7 +78,7 @@ def _keep_freed_memory() -> None:
     np.empty(2**25 - 2**16, np.uint8)
 
 
-def share(trials: int, devices: int) -> int:
+def trials_per_device(trials: int, devices: int) -> int:
     """Return the number of trials of each device. The last devices may get fewer."""
     return -(-trials // devices)
 
@@ -213,7 +213,7 @@ class Program:
         )
         _keep_freed_memory()
         number = np.arange(len(self.devices))
-        size = share(trials, len(self.devices))
+        size = trials_per_device(trials, len(self.devices))
         counts = np.clip(trials - number * size, 0, size)
         # Idle devices get a valid number of a trial: numbers stay below 2^32.
         firsts = first_trial + np.where(counts > 0, number * size, 0)

@@ -17,7 +17,7 @@ from nrjax.study.frame import Frame
 
 
 @explain_fields
-class Share(NamedTuple):
+class Proportion(NamedTuple):
     """A fraction of the trials, with a confidence interval.
 
     Attributes:
@@ -96,8 +96,8 @@ class Comparison(NamedTuple):
     median_difference: float
     median_interval: tuple[float, float] | None
     difference: Distribution | None
-    smaller: Share | None
-    larger: Share | None
+    smaller: Proportion | None
+    larger: Proportion | None
     dominance: Dominance
     met: tuple[float | None, float | None]
     notions: tuple[str, str] | None = None
@@ -109,10 +109,10 @@ class Comparison(NamedTuple):
             low, high = self.median_interval
             medians += f", difference {self.median_difference:.3g} (95 %: {low:.3g} to {high:.3g})"
         lines = [f"{self.quantity} of {first} against {second}:", medians]
-        for name, share in (("smaller", self.smaller), ("larger", self.larger)):
-            if share is not None:
-                low, high = share.interval
-                trials = f"{share.value:.1%} of the trials ({low:.1%} to {high:.1%})"
+        for name, proportion in (("smaller", self.smaller), ("larger", self.larger)):
+            if proportion is not None:
+                low, high = proportion.interval
+                trials = f"{proportion.value:.1%} of the trials ({low:.1%} to {high:.1%})"
                 lines.append(f"  {name} in {trials}")
         lines.append(f"  {_VERDICTS[self.dominance.verdict].format(first)}")
         if None not in self.met and self.met[0] != self.met[1]:
@@ -228,7 +228,7 @@ def met(frame: Frame, case: str) -> float | None:
 
 def _paired(
     frame: Frame, first: str, second: str, quantity: str
-) -> tuple[Distribution, Share, Share]:
+) -> tuple[Distribution, Proportion, Proportion]:
     """Return first minus second per trial, and the fractions of trials below and above 0."""
     values, others = (
         np.asarray(frame.values(name, quantity), np.float64) for name in (first, second)
@@ -237,11 +237,15 @@ def _paired(
     check(complete, "quantity", quantity, "a number of every trial of both cases, to form pairs")
     difference = _difference(values, others, _rounding_tolerance(frame, first, second, quantity))
 
-    def share(holds: np.ndarray) -> Share:
+    def proportion(holds: np.ndarray) -> Proportion:
         count = int(np.sum(holds))
-        return Share(count / frame.trials, binomial_interval(count, frame.trials))
+        return Proportion(count / frame.trials, binomial_interval(count, frame.trials))
 
-    return Sample(difference[~np.isnan(difference)]), share(difference < 0), share(difference > 0)
+    return (
+        Sample(difference[~np.isnan(difference)]),
+        proportion(difference < 0),
+        proportion(difference > 0),
+    )
 
 
 def _dominance(first: Distribution, second: Distribution, tolerance: float = 0.0) -> Dominance:

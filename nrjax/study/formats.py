@@ -26,7 +26,7 @@ def humanise(name: str) -> str:
     return name.replace("_", " ").replace("-", " ")
 
 
-def share(value: float | None) -> str:
+def percent(value: float | None) -> str:
     """Return a fraction in per cent, rounded but never to 0 or 100, or "-" for None."""
     if value is None:
         return "-"

@@ -15,7 +15,7 @@ from nrjax.guarantees.notions import NOTIONS, notions_comparable
 from nrjax.statistics.intervals import binomial_interval, rank_of
 from nrjax.statistics.sample import Distribution
 from nrjax.study import precision, release_error
-from nrjax.study.formats import json_safe, lowest, number, share, span
+from nrjax.study.formats import json_safe, lowest, number, percent, span
 from nrjax.study.frame import Frame
 
 _PERCENTS = (5, 25, 50, 75, 90, 95)
@@ -232,8 +232,8 @@ def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
     rows = tuple(
         (
             case["case"],
-            share(case.get("stopped")),
-            share(case.get("met")),
+            percent(case.get("stopped")),
+            percent(case.get("met")),
             *epsilons(case),
             f"{case['step']['q50']:g}" if "step" in case else "-",
         )
@@ -270,8 +270,8 @@ def accuracy(summary: Mapping[str, Any]) -> list[str]:
         if missed is None or not missed["share"]:
             continue
         lines.append(
-            f"{case['case']}: {share(missed['share'])} of the trials that stopped missed the goal "
-            f"({number(case['goal'])}), by {number(missed['q50'])} in the median and "
+            f"{case['case']}: {percent(missed['share'])} of the trials that stopped missed the "
+            f"goal ({number(case['goal'])}), by {number(missed['q50'])} in the median and "
             f"{number(missed['max'])} at most."
         )
     if lines and len({case.get("met") for case in summary["cases"]}) > 1:
@@ -314,22 +314,23 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
             continue
         if case["stopping_epsilon"]["q50"] is None:
             lines.append(
-                f"Warning: {share(case['stopped'])} of the trials of {case['case']} stopped; the "
+                f"Warning: {percent(case['stopped'])} of the trials of {case['case']} stopped; the "
                 "others count as infinite, and so does the median. More would stop with levels up "
                 "to a larger epsilon, or with a lower goal."
             )
         met = case.get("met")
         if met is not None and met < min(0.5, case["stopped"]):
             lines.append(
-                f"Warning: {share(met)} of the trials of {case['case']} met the goal, because its "
-                "test accepts worse scores: its noise is too large at the first levels. Set it up "
-                "by until(..., private=True), or in a study of regressions by --confidence."
+                f"Warning: {percent(met)} of the trials of {case['case']} met the goal, because "
+                "its test accepts worse scores: its noise is too large at the first levels. Set it "
+                "up by until(..., private=True), or in a study of regressions by --confidence."
             )
         # A single level has no lower one, and a private test may need the level at which it starts.
         if case["stopped_at_first_step"] >= AT_FIRST_STEP and case.get("public_test", True):
             lines.append(
-                f"Warning: {share(case['stopped_at_first_step'])} of the trials of {case['case']} "
-                "stopped at the first level of the schedule: start it lower to see what they need."
+                f"Warning: {percent(case['stopped_at_first_step'])} of the trials of "
+                f"{case['case']} stopped at the first level of the schedule: start it "
+                "lower to see what they need."
             )
     return lines
 

@@ -169,7 +169,7 @@ def test_intervals_in_tables_look_no_shorter_than_they_are():
     assert span((None, None), lowest(5, 0.5)) == "-inf-inf"
     assert span((3.6336, 3.6344), digits=4) == "3.634-3.634"
     # Rounding makes no fraction 0 or 1.
-    shares = [formats.share(value) for value in (1.0, 0.999999, 0.0, None)]
+    shares = [formats.percent(value) for value in (1.0, 0.999999, 0.0, None)]
     assert shares == ["100 %", "99.9999 %", "0 %", "-"]
 
 

@@ -9,7 +9,7 @@ from nrjax.papers import _claims as claims
 from nrjax.papers._claims import group_by
 from nrjax.papers.skellam_counts.settings import median_deviation
 from nrjax.statistics.sample import Distribution
-from nrjax.study.formats import humanise, json_safe, lowest, number, share
+from nrjax.study.formats import humanise, json_safe, lowest, number, percent
 from nrjax.study.precision import remarks
 from nrjax.study.report import AT_FIRST_STEP, Report, notions
 from nrjax.study.results import Reporting, Results
@@ -222,13 +222,13 @@ def _warnings(summary: Mapping[str, Any]) -> list[str]:
     for (name, realised), case in zip(summary["realised"].items(), summary["cases"], strict=True):
         if case["stopped_at_first_step"] >= AT_FIRST_STEP:
             lines.append(
-                f"Warning: {share(case['stopped_at_first_step'])} of the {name} trials stopped at "
-                "the first noise level, which their loss depends on. Use a higher "
+                f"Warning: {percent(case['stopped_at_first_step'])} of the {name} trials stopped "
+                "at the first noise level, which their loss depends on. Use a higher "
                 "--highest-deviation."
             )
         if case["stopped"] < 1:
             lines.append(
-                f"Warning: {share(1 - case['stopped'])} of the {name} trials never reached the "
+                f"Warning: {percent(1 - case['stopped'])} of the {name} trials never reached the "
                 "target; their loss is that at the end of the grid."
             )
         if "OVERFLOW" in case["status"]:
