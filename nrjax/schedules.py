@@ -21,7 +21,6 @@ from nrjax._base.validation import (
     check_positive,
     concrete_or_none,
 )
-from nrjax.guarantees.recipe import hint_for
 from nrjax.types import Guarantee, Schedule
 
 _MAX_LEVELS = 10_000_000
@@ -95,8 +94,9 @@ class Grid(Schedule):
         if xp is np:
             spaced = np.clip(spaced, low, high)
             spaced[0], spaced[-1] = low, (high if levels > 1 else low)
-        ok, hint = isinstance(guarantee, Guarantee), hint_for(guarantee)
-        check(ok, "guarantee", guarantee, "a nrjax.Guarantee with time(epsilon)", hint)
+        expected = "a nrjax.Guarantee with time(epsilon)"
+        hint = "A recipe makes one: recipe.on(nrjax.Grid(times))."
+        check(isinstance(guarantee, Guarantee), "guarantee", guarantee, expected, hint)
         times = guarantee.time(spaced)
         number = concrete_or_none(times)
         if number is None:
