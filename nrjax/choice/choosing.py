@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +144,11 @@ class _Runs:
     def __init__(
         self, name: str, listed: Mapping[str, Candidate], seed: int, folder: Any, progress: bool
     ):
-        self.name, self.listed, self.key = name, listed, study_key(seed)
+        self.listed, self.key = listed, study_key(seed)
         self._folder, self._progress = folder, progress
+        self._programs = {n: outcomes(c.interaction, SEARCH.launch) for n, c in listed.items()}
+        cases = {n: Case(trial=c.interaction, goal=c.goal) for n, c in listed.items()}
+        self._study = Study(f"choice: {name}", cases, quantities=RELEASE_ERROR)
         self._options: Any = {"seed": seed, "progress": progress}
         self.compiled: Callable[[Program], object] = lambda program: None
         self._first: dict[str, Mapping[str, np.ndarray]] = {}
@@ -154,15 +156,6 @@ class _Runs:
         self._most = 0
         self._statuses: dict[str, Counter[int]] = defaultdict(Counter)
         self._stored: Results | None = None
-
-    @cached_property
-    def _programs(self) -> dict[str, Program]:
-        return {n: outcomes(c.interaction, SEARCH.launch) for n, c in self.listed.items()}
-
-    @cached_property
-    def _study(self) -> Study:
-        cases = {n: Case(trial=c.interaction, goal=c.goal) for n, c in self.listed.items()}
-        return Study(f"choice: {self.name}", cases, quantities=RELEASE_ERROR)
 
     def read_folder(self) -> None:
         """Finish the run in the folder, if there is one, and use its trials from now on."""
