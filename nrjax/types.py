@@ -222,8 +222,8 @@ class Schedule(Pytree, abc.ABC):
             for example because a filter pays for the last release only.
         times: all times, shape (levels,), if they are fixed in advance: those that `init` and
             `next` return, in this order, whatever the releases are. None if times depend on
-            releases. A schedule that states its times is treated like a `nrjax.Grid`. An
-            interaction runs a custom schedule once, and refuses it if it returns other times.
+            releases. If you set `times`, boundaries are tightened to them. `nrjax.Interaction`
+            runs the schedule once, and raises an error if it returns another time.
         last_time: smallest time of the schedule, scalar; None if it is that of `times`, or not
             known beforehand.
         max_steps: largest number of times (static). Subclasses set it.
@@ -383,9 +383,10 @@ class StoppingRule(Pytree, abc.ABC):
         """
 
     def largest_cost(self, epsilon: Any, answers: Any = 1) -> Array:
-        """Return the cost of `answers` answers, for the more expensive of the two last answers.
+        """Return the largest cost after `answers` answers, over both values of the last one.
 
-        A filter must admit this cost before the rule answers. The arguments are those of `cost`.
+        A filter reserves this cost before the rule answers. The arguments are those of `cost`.
+        Override the method if `cost` can be larger than for either value of the last answer.
         """
         return jnp.maximum(*(self.cost(epsilon, stopped, answers) for stopped in (True, False)))
 

@@ -16,8 +16,8 @@ from nrjax._base.validation import check, check_choice, concrete_or_none
 class Notion(enum.StrEnum):
     """The privacy notion of an epsilon and a delta.
 
-    A notion equals its name, a string, and prints as its name. `Notion(name)` is the notion of a
-    name. Compare epsilons of one notion only.
+    Each member is a string: `Notion.PURE == "pure"`, and `Notion("pure")` returns the member.
+    Compare epsilons of one notion only.
 
         >>> notion = nrjax.guarantees.Notion("hockey-stick")
         >>> notion == "hockey-stick", notion.bounds_losses, notion.survives_post_processing
@@ -28,7 +28,7 @@ class Notion(enum.StrEnum):
     Attributes:
         bounds_losses: whether a realised loss exceeds epsilon with probability at most delta.
         survives_post_processing: whether a function of a release has the same epsilon and delta, if
-            the function keeps the announced epsilon.
+            the stated epsilon is still published with the function's result.
         meaning: the promise in words, as in reports.
 
     Raises:

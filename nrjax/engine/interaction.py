@@ -88,8 +88,8 @@ class Interaction(Pytree, kw_only=True):
             limit.
         relation: relation of the neighbours (static), by default the one that a `nrjax.Sensitivity`
             of the parts states; None if no part states one.
-        bounds_decide: whether bounds may replace the utility (static): it has bounds, and the state
-            of the rule does not depend on it.
+        bounds_decide: whether `simulate` may use `Utility.bounds` in place of `evaluate` (static).
+            It is computed: True if the utility has bounds, and the rule's state ignores it.
 
     Raises:
         ValueError: a part is not an instance of its interface, or a method of it does not work

@@ -20,13 +20,13 @@ HINT = "Use mechanism.until(...), or the guarantee that recipe.on(nrjax.Grid(tim
 
 
 class BoundaryRecipe(Pytree, abc.ABC):
-    """A recipe for a guarantee, which it makes when the levels of a mechanism are known.
+    """A recipe that makes a guarantee once the noise levels of a mechanism are known.
 
-    Derive a recipe if your boundary depends on all levels of a trial, so that it has no epsilon
-    before the levels are known. Derive a `nrjax.Guarantee` if the epsilon of a time depends on the
-    time only. `nrjax.brownian` takes a recipe as `boundary`, and `nrjax.Mechanism` in place of a
-    guarantee. Their `until`, `on` and `interaction` make the guarantee, and refuse a guarantee that
-    does not cover the recipe's sensitivity, delta, relation of neighbours and notion.
+    Subclass it if your boundary depends on all levels of a trial, so that it has no epsilon before
+    the levels are known. Subclass `nrjax.Guarantee` if the epsilon of a time depends on the time
+    only. Pass a recipe as `nrjax.brownian(boundary=)`, or as the guarantee of a `nrjax.Mechanism`.
+    The mechanism's `until`, `on` and `interaction` then call it. They raise an error if the
+    guarantee does not cover the recipe's sensitivity, delta, relation of neighbours and notion.
 
         >>> class Middle(nrjax.guarantees.BoundaryRecipe):  # tight at the middle level
         ...     sensitivity: float

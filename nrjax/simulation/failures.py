@@ -27,7 +27,8 @@ _SHOWN = 3
 class FailedTrialsWarning(UserWarning):
     """A warning that trials failed, such as by a NaN score, with the numbers and the reasons.
 
-    Failed trials count as infinitely expensive, so that they bias what a simulation shows.
+    The `stopping_epsilon` of a failed trial is infinite, which raises medians and other quantiles.
+    Fix the cause before you use them.
 
     >>> import warnings
     >>> warnings.simplefilter("ignore", nrjax.FailedTrialsWarning)  # for a study of failures

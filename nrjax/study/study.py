@@ -214,12 +214,13 @@ class Study:
             return self._finish(store, options, passes, missing, reporter, compute)
 
     def fingerprints(self) -> dict[str, dict[str, Fingerprint]]:
-        """Return the fingerprint of each case and pass, by which `run` recognises its folder.
+        """Return the fingerprint of each case and pass, as `{case: {pass: Fingerprint}}`.
 
-        Print one for its parts. Nothing is simulated.
+        `run` resumes a folder only if its fingerprints are equal. Nothing is simulated. To see the
+        program and the arrays behind one, write `print(study.fingerprints()["a"]["outcome"])`.
 
         Raises:
-            ValueError: a trial calls back into Python.
+            ValueError: a trial calls back into Python, for example by `jax.pure_callback`.
         """
         return provenance.identify(self._passes(RunOptions(**shared_options(self.settings))))
 

@@ -175,6 +175,15 @@ def check_noise_is_unique(case):
         assert abs(ratio - 1) < 5 * np.sqrt(5 / noise[:, i].size)
 
 
+def check_noise_has_its_name(case):
+    """Guarantees go by the name of the noise, whose parameter is the time itself."""
+    process, _, times, _ = _inputs(case)
+    stated = {"gaussian": np.sqrt, "laplace": lambda time: np.sqrt(2) * time}.get(process.noise)
+    if stated is not None:
+        times = np.asarray(times)
+        np.testing.assert_allclose(process.deviation(times), stated(times), rtol=1e-6)
+
+
 def check_dtype_and_shape(case):
     """Results have the dtype of time in every shape, and loss and status are scalars."""
     default = jnp.result_type(float)

@@ -99,6 +99,10 @@ FAULTS = {
             ),
         ),
     ),
+    "noise of another scale, said to be Laplace": (
+        processes.check_noise_has_its_name,
+        _faulty(deviation=lambda self, time: 0.9 * Laplace.deviation(self, time)),
+    ),
     "releases that are paid for, said to be a chain": (
         processes.check_price_of_all_releases,
         _faulty(IndependentLaplace),
