@@ -95,7 +95,9 @@ class Grid(Schedule):
             spaced = np.clip(spaced, low, high)
             spaced[0], spaced[-1] = low, (high if levels > 1 else low)
         expected = "a nrjax.Guarantee with time(epsilon)"
-        hint = "A recipe makes one: recipe.on(nrjax.Grid(times))."
+        hint = (
+            "Use mechanism.until(...), or the guarantee that recipe.on(nrjax.Grid(times)) returns."
+        )
         check(isinstance(guarantee, Guarantee), "guarantee", guarantee, expected, hint)
         times = guarantee.time(spaced)
         number = concrete_or_none(times)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.keys import is_custom
 from nrjax._base.notions import Notion
 from nrjax._base.outcome import Outcome as Outcome
 from nrjax._base.outcome import Status as Status
@@ -406,6 +407,16 @@ class StoppingRule(Pytree, abc.ABC):
 def last_time_of(schedule: Schedule) -> Any:
     """Return the smallest time of a schedule, scalar, or None if it is not known beforehand."""
     return schedule.last_time if schedule.times is None else schedule.times[-1]
+
+
+def epsilon_at(guarantee: Guarantee, time: Any, dtype: Any) -> Array:
+    """Return the epsilon of a stop at `time`, NaN where a custom guarantee does not hold."""
+    epsilon = jnp.asarray(guarantee.epsilon(time), dtype)
+    if guarantee.fixed_times is None or not is_custom(guarantee):
+        return epsilon  # guarantees of this package give NaN at other times than these
+    listed = jnp.asarray(guarantee.fixed_times).astype(dtype)
+    holds = jnp.any(listed == jnp.asarray(time, dtype)[..., None], axis=-1)
+    return jnp.where(holds, epsilon, jnp.nan)
 
 
 def overrides(part: Any, base: type, method: str) -> bool:

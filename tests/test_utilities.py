@@ -152,6 +152,7 @@ def test_bounds_from_a_release_change_nothing(rule):
 
 
 @pytest.mark.filterwarnings("ignore::nrjax.FailedTrialsWarning")
+@pytest.mark.filterwarnings("ignore::nrjax.NoStopWarning")
 def test_a_nan_below_a_bound_is_found():
     rule = nrjax.PublicThreshold(-0.05)
     plain = outcomes_with(Distance(3.0, broken=2.9), rule)

@@ -164,10 +164,10 @@ def save(
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
+    new.replace(path)  # outside: from here on the name may be another process's lock
 
 
 def _check_follows(state: LedgerState, previous: LedgerState) -> None:

@@ -19,9 +19,15 @@ from nrjax._base.notions import Notion, notion_of
 from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.sensitivities import check_norm, relation_of, shared_relation, split_relation
-from nrjax._base.validation import check, check_choice, check_numbers, float_if_large
+from nrjax._base.validation import (
+    check,
+    check_choice,
+    check_numbers,
+    concrete_or_none,
+    float_if_large,
+)
 from nrjax.guarantees.recipe import hint_for
-from nrjax.types import Guarantee
+from nrjax.types import Guarantee, epsilon_at
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
 """A test of whether a number is in range, and a text that describes the range."""
@@ -132,6 +138,11 @@ class ExPost(_Request):
         hint = hint_for(guarantee)
         check(not hint, "guarantee", guarantee, "a nrjax.Guarantee", hint)
         epsilon, relation = guarantee.epsilon(time), relation_of(guarantee)
+        if guarantee.fixed_times is not None:
+            epsilon = epsilon_at(guarantee, time, jnp.result_type(epsilon))
+            known = concrete_or_none(epsilon)
+            expected = f"one of the fixed_times of {type(guarantee).__name__}"
+            check(known is None or not np.isnan(known).any(), "time", time, expected)
         return cls(epsilon, guarantee.delta, relation=relation, notion=notion_of(guarantee))
 
 

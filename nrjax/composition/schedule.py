@@ -21,7 +21,7 @@ from nrjax.composition._ledger import Ledger, leq_with_tolerance
 from nrjax.composition._state import check_owner, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
 from nrjax.guarantees.recipe import hint_for
-from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule, last_time_of
+from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule, epsilon_at, last_time_of
 
 _KINDS = *REDUCTIONS, ExPost
 
@@ -146,7 +146,7 @@ class FilteredSchedule(Schedule):
         pure = self._charges_pure()
         epsilon = jnp.full_like(time, jnp.nan)  # unused
         if self.guarantee is not None and not pure:
-            epsilon = jnp.asarray(self.guarantee.epsilon(time), time.dtype)
+            epsilon = epsilon_at(self.guarantee, time, time.dtype)
         cost = self.rule.largest_cost(epsilon, answers)
         return self._releases(time), Pure(cost) if pure else ExPost(cost, cap=self._test_cap())
 

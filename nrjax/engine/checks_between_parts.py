@@ -8,7 +8,7 @@ import numpy as np
 
 from nrjax._base.format import format_value
 from nrjax._base.keys import is_custom
-from nrjax._base.notions import notion_of
+from nrjax._base.notions import Notion, notion_of
 from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import NORMS, relation_of, split_relation
 from nrjax._base.validation import check, check_numbers, concrete_or_none
@@ -104,6 +104,9 @@ def check_notion_and_delta(guarantee: Guarantee | None) -> None:
     """Check the notion and delta of a guarantee, which a custom guarantee may set."""
     notion_of(guarantee)  # refuses the name of an unknown notion
     if guarantee is not None:
+        name, kind = f"notion of {type(guarantee).__name__}", Notion.DIFFERENTIAL_PRIVACY
+        expected = "'pure', 'probabilistic' or 'hockey-stick', since its epsilon is ex post"
+        check(guarantee.notion != kind, name, guarantee.notion, expected)
         name, expected = f"delta of {type(guarantee).__name__}", "a number, at least 0 and below 1"
         check_numbers(name, guarantee.delta, lambda n: (n >= 0) & (n < 1), expected)
 

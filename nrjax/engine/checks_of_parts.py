@@ -5,6 +5,7 @@ states them. Without the checks a wrong result would end every trial at step 0, 
 or fail deep inside a compiled loop.
 """
 
+import itertools
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -195,6 +196,19 @@ def check_times(schedule: Schedule) -> None:
         times = check_numbers(name, part.times, lambda n: np.isfinite(n) & (n > 0), expected)
         check(np.ndim(part.times) == 1, name, part.times, expected)
         check(times is None or np.all(np.diff(times) <= 0), name, part.times, expected)
+
+
+def check_wrapped(schedule: Schedule) -> None:
+    """Check that what a schedule wraps states nothing that only the outermost schedule is asked.
+
+    The checks of noise, sensitivity and rule would miss a filter's schedule inside another one.
+    """
+    for part in itertools.islice(_unwrapped(schedule), 1, None):
+        stated = (part.noise, part.sensitivity, part.rule, part.guarantee)
+        plain = not part.requires_noise_reduction and all(fact is None for fact in stated)
+        expected = "without a noise, sensitivity, rule or guarantee of its own"
+        hint = "A schedule that pays must be the outermost one: wrap yours inside it."
+        check(plain, f"schedule in {type(schedule).__name__}", part, expected, hint)
 
 
 def check_stated_times(

@@ -36,6 +36,7 @@ from nrjax.engine.checks_of_parts import (
     check_results,
     check_stated_times,
     check_times,
+    check_wrapped,
     state_follows_utility,
 )
 from nrjax.guarantees.recipe import hint_for
@@ -254,6 +255,7 @@ def _check_between(
     """Check the parts against each other, before they are cast."""
     process, guarantee, schedule = interaction.process, interaction.guarantee, interaction.schedule
     check_times(schedule)
+    check_wrapped(schedule)
     check_rule(interaction.rule, interaction.utility, guarantee, steps, dtype)
     check_notion_and_delta(guarantee)
     check_distributions(process, guarantee, schedule)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._base.keys import Role, check_key, is_custom, is_key, key_for, role_key, step_key
+from nrjax._base.keys import Role, check_key, is_key, key_for, role_key, step_key
 from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import exact_float
 from nrjax._base.outcome import Outcome, Status
@@ -22,7 +22,7 @@ from nrjax._base.tracing import cached_trace
 from nrjax._base.validation import check
 from nrjax.engine.checks_between_parts import COST_TOLERANCE
 from nrjax.engine.interaction import Interaction
-from nrjax.types import BlockwiseProcess, Utility
+from nrjax.types import BlockwiseProcess, Utility, epsilon_at
 
 
 class TrialState(NamedTuple):
@@ -60,12 +60,8 @@ def release_epsilon(trial: Interaction, process: Any, time: Array) -> Array:
     """Return the ex-post epsilon of all releases up to `time`, NaN without a guarantee."""
     if trial.guarantee is None:
         return jnp.full_like(time, jnp.nan)
-    guarantee, equivalent = trial.guarantee, trial.process.equivalent_time(process, time)
-    epsilon = jnp.asarray(guarantee.epsilon(equivalent), time.dtype)
-    if guarantee.fixed_times is None or not is_custom(guarantee):
-        return epsilon  # guarantees of this package give NaN at other times than these
-    listed = jnp.asarray(guarantee.fixed_times).astype(time.dtype)
-    return jnp.where(jnp.any(listed == equivalent), epsilon, jnp.nan)
+    equivalent = trial.process.equivalent_time(process, time)
+    return epsilon_at(trial.guarantee, equivalent, time.dtype)
 
 
 def time_status(time: Array, current: Array) -> Array:
