@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import float_dtype
 from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import as_numeric, as_table, check, concrete_or_none
@@ -53,7 +54,15 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
     Raises:
         ValueError: `times` are not positive and finite, or rise, or `key` is not a key.
     """
-    times = _check_times(times)
+    check(isinstance(process, NoiseProcess), "process", process, "a nrjax.NoiseProcess")
+    key, times = check_key(key), _check_times(times)
+    with neutral_config():
+        return _noise_path(key, process, times)
+
+
+@jax.jit
+def _noise_path(key: Array, process: NoiseProcess, times: Array) -> Array:
+    """Return the noise at checked times. JAX compiles it once per process and number of times."""
     before = jnp.concatenate([jnp.full(1, jnp.inf, times.dtype), times[:-1]])
     invalid = ~(jnp.isfinite(times) & (times > 0) & (times <= before))
     valid = jnp.cumsum(invalid) == 0

@@ -16,10 +16,11 @@ from nrjax.processes import (
     IndependentLaplace,
     Laplace,
     LaplaceJumps,
+    Skellam,
     noise_path,
     scan_noise,
 )
-from nrjax.processes.paths import BLOCK
+from nrjax.processes.paths import BLOCK, _noise_path
 from tests.problems import scalar
 from tests.processes.laws import FAULTY, SOUND, fresh, gaussian, laplace, path_p
 
@@ -64,7 +65,9 @@ def test_planted_faults_are_seen(monkeypatch):
         return step_key(key, jnp.minimum(number, 1))
 
     monkeypatch.setattr("nrjax.processes.paths.step_key", shared)
+    _noise_path.clear_cache()
     assert block_p(draw.__wrapped__(BROWNIAN), gaussian) < FAULTY
+    _noise_path.clear_cache()
 
 
 @pytest.mark.long
@@ -148,3 +151,12 @@ def test_times_and_key_are_checked(times):
 
 def test_the_smallest_time_is_a_normal_number():
     assert np.isfinite(noise_path(jax.random.key(0), BROWNIAN, [1.0, TINY])).all()
+
+
+def test_a_path_is_compiled_once():
+    """A second call with another key, other times and another rate compiles nothing."""
+    programs = _noise_path._cache_size()
+    for rate in (1.0, 3.0):
+        process = Skellam((5,), rate1=rate, rate2=1.0)
+        noise_path(jax.random.key(int(rate)), process, [4.0, 2.0, 1.0 / rate])
+    assert _noise_path._cache_size() == programs + 1
