@@ -2,11 +2,9 @@
 
 import dataclasses
 import math
-import re
 import sys
 import warnings
 from fractions import Fraction
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -193,13 +191,3 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch):
         ModuleNotFoundError, match=r'dp_accounting: run pip install "\.\[accounting'
     ):
         nrjax.composition.to_dp_event(c.GDP(0.1))
-
-
-def test_the_release_in_the_how_to_has_the_stated_noise():
-    pytest.importorskip("opendp", reason="the release in docs/howto/opendp.md needs opendp")
-    page = (Path(__file__).parents[2] / "docs" / "howto" / "opendp.md").read_text()
-    (code,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    names = {"private": [0.1 * row for row in range(1000)], "epsilon": 0.1151}
-    exec(code, names)
-    assert names["scale"] * names["epsilon"] == pytest.approx(100 / 1000, rel=1e-9)
-    assert abs(names["release"] - 49.95) < 40 * names["scale"]
