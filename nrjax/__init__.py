@@ -12,7 +12,7 @@ Start with one mechanism, one score of its releases, and many trials:
     >>> mechanism = nrjax.brownian(120.0, sensitivity=1.0, delta=1e-6)
     >>> interaction = mechanism.until(score, at_least=-2.0, data=(120.0,))
     >>> outcomes = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
-    >>> low, median, high = np.quantile(outcomes.stopping_epsilon, [0.05, 0.5, 0.95])
+    >>> low, median, high = outcomes.quantile([0.05, 0.5, 0.95])
 
 To choose each of the six parts of a trial, make a `nrjax.Interaction` of a value, a process, a
 guarantee, a schedule, a utility and a rule. For many cases that share their random numbers, with

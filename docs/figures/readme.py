@@ -137,7 +137,7 @@ def main():
     style.use(HERE / "nrjax.mplstyle")
     figure = draw(*paths(interaction, problem), outcome, lines)
     figure.savefig(HERE / "readme.png", dpi=130)
-    print(np.quantile(outcome.stopping_epsilon, [0.05, 0.5, 0.95]).round(3), lines)
+    print(outcome.quantile([0.05, 0.5, 0.95]).round(3), lines)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from nrjax._base.format import format_value, representation
 from nrjax._base.pytrees import record
-from nrjax._base.validation import concrete_or_none
+from nrjax._base.quantiles import order_statistics
+from nrjax._base.validation import check, concrete_or_none
 
 
 class Status(enum.IntEnum):
@@ -200,5 +202,41 @@ class Outcome(NamedTuple):
         """The total epsilon if the trial stopped (NaN without a guarantee), else infinity."""
         epsilon = jnp.asarray(self.epsilon)
         return jnp.where(self.stopped, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
+
+    def quantile(self, q: Any) -> Any:
+        """Return a quantile of `stopping_epsilon` over the trials, such as the median for 0.5.
+
+        It is the smallest epsilon that at least the fraction `q` of the trials do not exceed. A
+        trial that did not stop, or failed, counts as infinite. The quantile is an order statistic.
+        `np.quantile` interpolates, which gives NaN between two infinite epsilons.
+
+            >>> def score(release):
+            ...     return -jnp.abs(release - 120.0)
+            >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
+            >>> outcome = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
+            >>> low, median, high = outcome.quantile([0.05, 0.5, 0.95])
+            >>> low < median < high
+            True
+
+        Args:
+            q: a fraction in [0, 1], or an array of fractions.
+
+        Returns:
+            A float for one fraction of one axis of trials. Else a NumPy array: its first axes are
+            those of `q`, and the others are those before the last axis of the outcome, such as the
+            points of `nrjax.sweep`.
+
+        Raises:
+            ValueError: `q` is outside of [0, 1], there is no trial or no guarantee, or the outcome
+                is traced by JAX.
+        """
+        values = concrete_or_none(self.stopping_epsilon)
+        hint = "Call quantile outside of jit and vmap."
+        check(values is not None, "outcome", self.status, "of known numbers", hint)
+        assert values is not None
+        check(values.size > 0, "outcome", values.shape, "of at least one trial")
+        hint = "Give the interaction a guarantee, which states epsilon."
+        check(not np.isnan(values).any(), "epsilon", np.nan, "numbers, without NaN", hint)
+        return order_statistics(np.atleast_1d(values), q)
 
     __repr__ = result_representation

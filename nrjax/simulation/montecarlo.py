@@ -163,7 +163,7 @@ def simulate(
         ...     return -jnp.abs(release - 120.0)
         >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
         >>> outcome = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
-        >>> low, median, high = np.quantile(outcome.stopping_epsilon, [0.05, 0.5, 0.95])
+        >>> low, median, high = outcome.quantile([0.05, 0.5, 0.95])
         >>> bool(0.01 < low < median < high < 10)
         True
 

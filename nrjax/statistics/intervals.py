@@ -8,14 +8,6 @@ import numpy as np
 _SAFE = 1 - 1e-6
 """The factor of a tail probability that allows for rounding in `betainc`."""
 
-_ROUNDING = 1e-12
-"""The relative rounding error that is ignored when `trials * fraction` is rounded up."""
-
-
-def rank_of(trials: int, fraction: float) -> int:
-    """Return the rank, from 1, of the order statistic that is the quantile of `fraction`."""
-    return min(trials, max(1, math.ceil(trials * fraction * (1 - _ROUNDING))))
-
 
 def rank_interval(trials: int, fraction: float, level: float = 0.95) -> tuple[int, int]:
     """Return the ranks of two order statistics between which the true quantile lies.

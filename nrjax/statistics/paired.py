@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nrjax.statistics.intervals import rank_interval, rank_of
+from nrjax._base.quantiles import rank_of
+from nrjax.statistics.intervals import rank_interval
 
 _DIRECTIONS = 1 << 12
 """The number of directions in which to shift ranks. They miss at most 1 % of a range of four."""

@@ -9,8 +9,9 @@ from typing import Any, overload
 
 import numpy as np
 
+from nrjax._base.quantiles import array_or_none, check_fractions, rank_of
 from nrjax._base.validation import check
-from nrjax.statistics.intervals import band_width, binomial_interval, rank_interval, rank_of
+from nrjax.statistics.intervals import band_width, binomial_interval, rank_interval
 
 _BLOCK = 1 << 20
 """The number of values whose squares are computed at a time, to save memory."""
@@ -126,7 +127,7 @@ class Distribution:
         Raises:
             ValueError: `q` is outside of [0, 1].
         """
-        fractions = _fractions("q", q)
+        fractions = check_fractions("q", q)
         if fractions.ndim:
             values = [self.quantile(fraction) for fraction in fractions.flat]
             return np.array(values).reshape(fractions.shape)
@@ -146,7 +147,7 @@ class Distribution:
         Raises:
             ValueError: `q` is outside of [0, 1], or `level` of (0, 1).
         """
-        fractions = _fractions("q", q)
+        fractions = check_fractions("q", q)
         check(fractions.ndim == 0, "q", q, "one fraction from 0 to 1")
         _check_level(level)
         low, high = rank_interval(self.trials, float(fractions), level)
@@ -234,7 +235,7 @@ class Sample(Distribution):
     resolution = 0.0
 
     def __init__(self, values: Any):
-        numbers = _array(values)
+        numbers = array_or_none(values)
         expected = "numbers, infinite ones included"
         check(numbers.dtype.kind in "biuf", "values", values, expected)
         numbers = numbers.ravel()
@@ -266,28 +267,8 @@ def _moments(values: np.ndarray) -> tuple[float, float]:
     return mean, float(np.sqrt(squares / values.size))
 
 
-def _array(values: Any) -> np.ndarray:
-    """Return `values` as an array, or an array of None for lists of different lengths."""
-    try:
-        return np.asarray(values)
-    except ValueError:
-        return np.asarray(None)
-
-
-def _fractions(name: str, value: Any) -> np.ndarray:
-    """Return `value` as an array, or raise ValueError if it has numbers outside of [0, 1]."""
-    array, hint = _array(value), ""
-    if array.dtype.kind in "iuf":
-        if np.all((array >= 0) & (array <= 1)):
-            return array
-        if np.all((array >= 0) & (array <= 100)):
-            hint = f"For percentages type {np.round(array / 100, 9).tolist()}."
-    check(False, name, value, "a fraction from 0 to 1, or an array of fractions", hint)
-    return array
-
-
 def _check_level(level: Any) -> None:
     """Raise ValueError if `level` is not one fraction strictly between 0 and 1."""
-    fraction = _fractions("level", level)
+    fraction = check_fractions("level", level)
     within = fraction.ndim == 0 and 0 < fraction < 1
     check(within, "level", level, "a fraction strictly between 0 and 1")

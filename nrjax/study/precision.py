@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nrjax._base.fields import explain_fields
+from nrjax._base.quantiles import rank_of
 from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
-from nrjax.statistics.intervals import rank_of
 from nrjax.statistics.sample import Distribution
 from nrjax.study.case import Case
 from nrjax.study.histograms import EPSILON_BINS

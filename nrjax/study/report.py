@@ -10,9 +10,10 @@ import numpy as np
 
 from nrjax._base.fields import explain_fields
 from nrjax._base.outcome import Status
+from nrjax._base.quantiles import rank_of
 from nrjax._base.validation import check
 from nrjax.guarantees.notions import NOTIONS, notions_comparable
-from nrjax.statistics.intervals import binomial_interval, rank_of
+from nrjax.statistics.intervals import binomial_interval
 from nrjax.statistics.sample import Distribution
 from nrjax.study import precision, release_error
 from nrjax.study.formats import json_safe, lowest, number, percent, span

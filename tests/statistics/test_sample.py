@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
-from nrjax.statistics.intervals import band_width, binomial_interval, rank_interval, rank_of
+from nrjax._base.quantiles import rank_of
+from nrjax.statistics.intervals import band_width, binomial_interval, rank_interval
 from nrjax.statistics.sample import Sample
 from tests.statistics.coverage import below_95
 

@@ -6,9 +6,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from nrjax._base.quantiles import rank_of
 from nrjax._base.validation import check
 from nrjax.papers._settings import check_settings
-from nrjax.statistics.intervals import rank_of
 from nrjax.study.results import Results
 
 Mechanism = Literal["skellam", "brownian", "laplace", "discrete_laplace"]
