@@ -65,7 +65,7 @@ def family(name):
 def cell(choice, section):
     """Return the best row of a section and the names of its equals, or None if all miss."""
     rows = [row for row in choice.table if row.section == section]
-    best = [row for row in rows if row.verdict == Verdict.BEST]
+    best = [row for row in rows if row.verdict.leads]
     equal = [row.name for row in rows if row.verdict == Verdict.EQUAL]
     return (best[0], equal) if best else None
 

@@ -17,6 +17,7 @@ import numpy as np
 from nrjax._base.keys import study_key
 from nrjax._base.notions import Notion
 from nrjax._base.outcome import Outcome, Status, describe_failures
+from nrjax._base.quantiles import order_statistics
 from nrjax._base.sensitivities import shared_relation
 from nrjax._base.tracing import sharing_traces
 from nrjax._base.validation import as_floats, check, check_integer, check_number
@@ -55,9 +56,11 @@ def choose(
     """Find the cheapest mechanism that answers a question with an error you can accept.
 
     Every candidate is simulated with common random numbers. One that misses the error is not
-    ranked. The others race: trials are added until one is cheapest in most trials, or practically
-    as cheap as the cheapest. The statistics hold at all rounds at once. The epsilons of the best
-    candidate come from new trials, because the winner of a race looks better than it is.
+    ranked. The others race: trials are added to those whose verdict they can change, until one is
+    cheapest in most trials, or practically as cheap as the cheapest. If trials end before, the
+    report names the candidates that may still be cheaper, and those that are tied. The statistics
+    hold at all rounds at once. The epsilons of the best candidate come from new trials, because the
+    winner of a race looks better than it is.
 
     >>> x = np.linspace(0.0, 100.0, 1000)
     >>> question = nrjax.questions.mean(x, bounds=(0.0, 100.0))
@@ -113,20 +116,22 @@ def choose(
     if failures:
         text = f"{' '.join(failures)} They count as trials that missed the error."
         warnings.warn(text, FailedTrialsWarning, stacklevel=2)
-    best = next((row for row in rows if row.verdict == Verdict.BEST), None)
-    equal = [row for row in rows if row.verdict == Verdict.EQUAL]
+    best = next((row for row in rows if row.verdict.leads), None)
+    rivals = [row for row in rows if best is not None and row.section == best.section]
     return Choice(
         question=question.name,
         error=target,
         confidence=confidence,
         best=None if best is None else best.name,
-        practically_equal=tuple(r.name for r in equal if best and r.section == best.section),
+        practically_equal=tuple(row.name for row in rivals if row.verdict == Verdict.EQUAL),
         missed=tuple(row.name for row in rows if row.verdict == Verdict.MISSED),
         table=tuple(rows),
         advice=advice(rows, best, runs.reachable(confidence), confidence),
         results=runs.results(),
         relation=shared_relation(**{n: c.interaction for n, c in listed.items()}),
         failures=failures,
+        tied=tuple(row.name for row in rivals if row.verdict == Verdict.TIED),
+        open=tuple(row.name for row in rivals if row.is_open),
     )
 
 
@@ -167,7 +172,8 @@ class _Runs:
         sections: dict[str, list[str]] = {}
         differ = len({candidate.delta for candidate in self.listed.values()} - {0.0}) > 1
         for name, candidate in self.listed.items():
-            notes = ["hockey-stick epsilon"] if candidate.notion == Notion.HOCKEY_STICK else []
+            bounds_losses = Notion(candidate.notion).bounds_losses
+            notes = [] if bounds_losses else [f"{candidate.notion} epsilon"]
             notes += [f"delta = {candidate.delta:.6g}"] if differ and candidate.delta else []
             title = f"{candidate.section} ({', '.join(notes)})" if notes else candidate.section
             sections.setdefault(title, []).append(name)
@@ -230,13 +236,11 @@ class _Runs:
 
     def reachable(self, confidence: float) -> str:
         """Return a sentence on the smallest error that a candidate reaches at its last level."""
-        with np.errstate(invalid="ignore"):  # the quantile is NaN between two infinite errors
-            errors = {
-                name: float(np.quantile(np.where(np.isnan(error), np.inf, error), confidence))
-                for name, arrays in self._first.items()
-                for error in [self.listed[name].best - arrays["utility"]]
-            }
-        errors = {name: math.inf if math.isnan(error) else error for name, error in errors.items()}
+        errors = {
+            name: order_statistics(np.where(np.isnan(error), np.inf, error), confidence)
+            for name, arrays in self._first.items()
+            for error in [self.listed[name].best - arrays["utility"]]
+        }
         name = min(errors, key=errors.__getitem__)
         most = float(np.max(self._first[name]["epsilon"]))
         return (
@@ -272,10 +276,12 @@ def _rows(runs: _Runs, limits: Limits) -> Iterator[Row]:
             for name, entry in entries.items():
                 drawn = runs.draw(name, 0, SEARCH.fixed_trials)
                 entry.add(*drawn, limits, alpha / len(names))
+                if entry.reached is False:
+                    entry.verdict = Verdict.MISSED
                 entry.epsilon[:] = entry.epsilon.min()  # known, also if the target is missed
         else:
             entries = race(names, runs.draw, limits._replace(level=1 - alpha), runs.work)
-        best = next((name for name in names if entries[name].verdict is Verdict.BEST), None)
+        best = next((name for name in names if entries[name].verdict.leads), None)
         rows = (_row(runs, section, name, entries, best, 1 - limits.level) for name in names)
         yield from sorted(rows, key=lambda row: ([*Verdict].index(row.verdict), row.median))
 
@@ -298,7 +304,7 @@ def _row(
         common = min(epsilon.size, entries[best].epsilon.size)
         cheaper = float(np.mean(epsilon[:common] < entries[best].epsilon[:common]))
     ordered = np.sort(epsilon)
-    median, high = (float(np.quantile(ordered, q, method="inverted_cdf")) for q in (0.5, 0.9))
+    median, high = order_statistics(ordered, (0.5, 0.9)).tolist()
     return Row(
         name=name,
         section=section,
@@ -313,4 +319,5 @@ def _row(
         coverage=covered,
         notion=runs.listed[name].notion,
         trials=epsilon.size,
+        is_open=entry.is_open,
     )

@@ -1,10 +1,10 @@
 """A race of candidates: which one meets the target, and which of those costs least.
 
-Trials are added in doubling rounds, with common random numbers. A candidate is dropped once it
-missed the target, or once it is more expensive than the leader in most trials. The signs of paired
-differences decide, because the mean of epsilons with heavy tails says little. The statistics of
-`nrjax.statistics.anytime` make these statements valid at all times together, with probability at
-least `level`.
+Trials are added in doubling rounds, with common random numbers, to the candidates whose verdict
+they can change. Two candidates are compared by the signs of paired differences, because the mean of
+epsilons with heavy tails says little. The statistics of `nrjax.statistics.anytime` make all
+statements valid at all times together, with probability at least `level`. They are made for each
+pair, so that every verdict is about the final leader, whoever led before.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nrjax._base.quantiles import order_statistics
 from nrjax.statistics import anytime
 
 FIRST_ROUND = 256
 """The number of trials per candidate in the first round of a race."""
+
+TIE = 0.05
+"""Two candidates are tied if each costs more in at most half of the trials plus this fraction."""
 
 Draw = Callable[[str, int, int], tuple[np.ndarray, np.ndarray]]
 """`draw(name, first, count)` returns the epsilons of trials `first, first + 1, ...`, shape
@@ -28,14 +32,22 @@ Draw = Callable[[str, int, int], tuple[np.ndarray, np.ndarray]]
 
 
 class Verdict(enum.StrEnum):
-    """The result of a race for one candidate."""
+    """The result of a race for one candidate, compared with the leader."""
 
     BEST = "best"
+    LEADER = "cheapest known"
     EQUAL = "practically equal"
+    TIED = "tied"
+    CHEAPER = "cheaper in most runs"
     UNDECIDED = "undecided"
     DEARER = "more expensive"
     MISSED = "missed"
     FIXED = ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether the candidate is the cheapest of those that are known to meet the target."""
+        return self in (Verdict.BEST, Verdict.LEADER)
 
 
 @dataclasses.dataclass
@@ -48,26 +60,28 @@ class Entry:
         verdict: result for the candidate.
         reached: whether the target is met with the confidence: True, False, or None if the trials
             do not decide it.
+        is_open: whether the candidate may meet the target and cost less than the leader.
     """
 
     epsilon: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
     met: int = 0
     verdict: Verdict = Verdict.UNDECIDED
     reached: bool | None = None
+    is_open: bool = False
 
     @property
     def median(self) -> float:
         """The median of the epsilons, some of which may be infinite."""
-        return float(np.quantile(self.epsilon, 0.5, method="inverted_cdf"))
+        return order_statistics(self.epsilon, 0.5)
 
     def add(self, epsilon: np.ndarray, met: np.ndarray, limits: Limits, alpha: float) -> None:
-        """Add trials, and drop the candidate if it misses the target."""
+        """Add trials, and decide whether the target is met."""
         self.epsilon = np.concatenate([self.epsilon, epsilon])
         self.met += int(np.sum(met))
         low, high = anytime.interval(self.met, self.epsilon.size, alpha)
         self.reached = True if low >= limits.confidence else None
         if high < limits.confidence:
-            self.reached, self.verdict = False, Verdict.MISSED
+            self.reached = False
 
 
 class Limits(NamedTuple):
@@ -91,12 +105,63 @@ class Limits(NamedTuple):
         return (1 - self.level) / 2
 
 
+class Comparison(NamedTuple):
+    """The costs of two candidates in their common trials, and statements that are shown by them.
+
+    Attributes:
+        dearer: number of trials in which the first costs more, by more than the indifference zone.
+        cheaper: number of trials in which the second costs more, by more than the zone.
+        trials: number of common trials.
+        alpha: probability with which each statement may be false.
+    """
+
+    dearer: int
+    cheaper: int
+    trials: int
+    alpha: float
+
+    def _is_minority(self, count: int) -> bool:
+        return anytime.log_wealth(self.trials - count, count) >= -math.log(self.alpha)
+
+    @property
+    def is_dearer(self) -> bool:
+        """Whether the first costs more in more than half of the trials."""
+        return self._is_minority(self.trials - self.dearer)
+
+    @property
+    def is_cheaper(self) -> bool:
+        """Whether the second costs more in more than half of the trials."""
+        return self._is_minority(self.trials - self.cheaper)
+
+    @property
+    def is_not_cheaper(self) -> bool:
+        """Whether the second costs more in less than half of the trials."""
+        return self._is_minority(self.cheaper)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether each costs more in less than half of the trials."""
+        return self.is_not_cheaper and self._is_minority(self.dearer)
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether each costs more in less than half of the trials plus `TIE`."""
+        most = max(self.dearer, self.cheaper)
+        return anytime.interval(most, self.trials, self.alpha)[1] < 0.5 + TIE
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether further trials would hardly change the verdict."""
+        return self.is_dearer or self.is_cheaper or self.is_equal
+
+
 def race(
     names: Sequence[str], draw: Draw, limits: Limits, work: Callable[[str], float]
 ) -> dict[str, Entry]:
     """Run a race and return its entries by name.
 
-    In each round the quick candidates run first, since a new leader can drop a slow one.
+    In each round the quick candidates run first, since a new leader can make the trials of a slow
+    one needless.
 
     Args:
         names: names of the candidates, the simplest first.
@@ -106,60 +171,108 @@ def race(
             measure time, so that a race can be repeated.
     """
     entries, count = {name: Entry() for name in names}, min(FIRST_ROUND, limits.trials)
-    while True:
-        for name in sorted(_open(entries), key=work):
-            entry = entries[name]
-            if entry.verdict is not Verdict.UNDECIDED:
-                continue
-            trials = draw(name, entry.epsilon.size, count - entry.epsilon.size)
-            entry.add(*trials, limits, limits.alpha / len(names))
-            for dropped, verdict in _judge(entries, limits).items():
-                if verdict is Verdict.DEARER:
-                    entries[dropped].verdict = verdict
-        verdicts = _judge(entries, limits)
-        if Verdict.UNDECIDED not in verdicts.values() or count >= limits.trials:
+    while needed := _needed(entries, limits):
+        short = [name for name in needed if entries[name].epsilon.size < count]
+        if short:
+            name = min(short, key=work)
+            trials = draw(name, entries[name].epsilon.size, count - entries[name].epsilon.size)
+            entries[name].add(*trials, limits, limits.alpha / len(names))
+        elif count < limits.trials:
+            count = min(2 * count, limits.trials)
+        else:
             break
-        count = min(2 * count, limits.trials)
-    good = [n for n in names if verdicts.get(n) in (Verdict.BEST, Verdict.EQUAL)]
-    simplest = {n: Verdict.BEST if n == good[0] else Verdict.EQUAL for n in good}
-    for name, verdict in (verdicts | simplest).items():
-        entries[name].verdict = verdict
+    _judge(entries, limits)
     return entries
 
 
-def _open(entries: Mapping[str, Entry]) -> list[str]:
-    return [name for name, entry in entries.items() if entry.verdict is Verdict.UNDECIDED]
+def _compare(entries: Mapping[str, Entry], first: str, second: str, limits: Limits) -> Comparison:
+    """Compare two candidates. All statements about all ordered pairs hold together."""
+    common = min(entries[first].epsilon.size, entries[second].epsilon.size)
+    one, other = (entries[name].epsilon[:common] for name in (first, second))
+    zone, statements = 1 + limits.indifference, 3 * len(entries) * (len(entries) - 1)
+    dearer, cheaper = int(np.sum(one > zone * other)), int(np.sum(other > zone * one))
+    return Comparison(dearer, cheaper, common, limits.alpha / statements)
 
 
-def _judge(entries: Mapping[str, Entry], limits: Limits) -> dict[str, Verdict]:
-    """Return the verdicts of the open candidates against the leader.
+def _leader(entries: Mapping[str, Entry], limits: Limits) -> str | None:
+    """Return the candidate with the smallest median of those that no other one beats.
 
-    The leader has the smallest median among the candidates that are known to meet the target. A
-    candidate is more expensive if, in more than half of the trials, it costs more than the leader
-    by more than the indifference zone. It is practically equal if it is known to meet the target,
-    and each costs at most that much more than the other in more than half of the trials.
+    Only candidates that are known to meet the target lead, or beat another one. If each of them is
+    beaten, the leader has the smallest median.
     """
-    active = [name for name in _open(entries) if entries[name].epsilon.size]
-    sure = [name for name in active if entries[name].reached]
-    if not sure:
-        return dict.fromkeys(active, Verdict.UNDECIDED)
-    leader, zone = min(sure, key=lambda name: entries[name].median), 1 + limits.indifference
-    # Each candidate is compared with every other, which may lead, in two ways.
-    needed = math.log(2 * max(len(entries) * (len(entries) - 1), 1) / limits.alpha)
-    verdicts = {leader: Verdict.BEST}
-    for name in active:
-        if name == leader:
-            continue
-        common = min(entries[name].epsilon.size, entries[leader].epsilon.size)
-        other, best = entries[name].epsilon[:common], entries[leader].epsilon[:common]
-        dearer, cheaper = int(np.sum(other > zone * best)), int(np.sum(best > zone * other))
-        equal = min(
-            anytime.log_wealth(common - dearer, dearer),
-            anytime.log_wealth(common - cheaper, cheaper),
+    known = [name for name, entry in entries.items() if entry.reached]
+    unbeaten = [
+        name
+        for name in known
+        if not any(
+            _compare(entries, name, other, limits).is_dearer for other in known if other != name
         )
-        if anytime.log_wealth(dearer, common - dearer) >= needed:
-            verdicts[name] = Verdict.DEARER
-        else:
-            known = name in sure and equal >= needed
-            verdicts[name] = Verdict.EQUAL if known else Verdict.UNDECIDED
+    ]
+    return min(unbeaten or known, key=lambda name: entries[name].median, default=None)
+
+
+def _needed(entries: Mapping[str, Entry], limits: Limits) -> list[str]:
+    """Return the candidates whose trials can change a verdict."""
+    leader = _leader(entries, limits)
+    needed = set()
+    for name, entry in entries.items():
+        if name == leader or entry.reached is False:
+            continue
+        if leader is None:
+            needed.add(name)
+            continue
+        compared = _compare(entries, name, leader, limits)
+        if not compared.is_decided:
+            needed |= {name, leader}
+        elif entry.reached is None and not compared.is_dearer:
+            needed.add(name)
+    return [name for name in entries if name in needed]
+
+
+def _judge(entries: Mapping[str, Entry], limits: Limits) -> None:
+    """Set the verdicts of all candidates.
+
+    The best candidate is the leader, or one that is practically equal to it: the simplest of those
+    with the fewest open candidates.
+    """
+    leader = _leader(entries, limits)
+    if leader is None:
+        for entry in entries.values():
+            entry.verdict = Verdict.UNDECIDED if entry.reached is None else Verdict.MISSED
+        return
+    found = {leader: _verdicts(entries, leader, limits)}
+    equal = [n for n, (verdict, _) in found[leader].items() if verdict is Verdict.EQUAL]
+    found |= {name: _verdicts(entries, name, limits) for name in equal}
+    best = min(
+        (name for name in entries if name in found),
+        key=lambda name: sum(is_open for _, is_open in found[name].values()),
+    )
+    for name, (verdict, is_open) in found[best].items():
+        entries[name].verdict, entries[name].is_open = verdict, is_open
+
+
+def _verdicts(
+    entries: Mapping[str, Entry], best: str, limits: Limits
+) -> dict[str, tuple[Verdict, bool]]:
+    """Return the verdict of each candidate compared with `best`, and whether it is open."""
+    verdicts = {}
+    for name, entry in entries.items():
+        if name == best:
+            continue
+        compared = _compare(entries, name, best, limits)
+        verdict = Verdict.UNDECIDED
+        if entry.reached is False:
+            verdict = Verdict.MISSED
+        elif compared.is_dearer:
+            verdict = Verdict.DEARER
+        elif entry.reached and compared.is_equal:
+            verdict = Verdict.EQUAL
+        elif entry.reached and compared.is_cheaper:
+            verdict = Verdict.CHEAPER
+        elif entry.reached and compared.is_tied:
+            verdict = Verdict.TIED
+        may_win = verdict in (Verdict.UNDECIDED, Verdict.CHEAPER)
+        verdicts[name] = verdict, may_win and not compared.is_not_cheaper
+    any_open = any(is_open for _, is_open in verdicts.values())
+    verdicts[best] = (Verdict.LEADER if any_open else Verdict.BEST), False
     return verdicts

@@ -11,7 +11,7 @@ from nrjax._base.fields import explain_fields
 from nrjax._base.notions import Notion, notions_differ
 from nrjax._base.sensitivities import describe_relation
 from nrjax.choice.candidates import FIXED, PRIVATE
-from nrjax.choice.racing import Verdict
+from nrjax.choice.racing import TIE, Verdict
 from nrjax.study.release_error import Coverage
 
 
@@ -34,6 +34,8 @@ class Row(NamedTuple):
         coverage: error of the releases at the stop, for the best of a section; else None.
         notion: privacy notion of epsilon (`nrjax.guarantees.Notion`).
         trials: number of trials.
+        is_open: whether the candidate may meet the target and cost less than the best of its
+            section: the trials do not exclude it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Row(NamedTuple):
     coverage: Coverage | None
     notion: str
     trials: int
+    is_open: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -69,8 +72,10 @@ class Choice:
         question: the question in words.
         error: largest error, in the question's unit.
         confidence: least probability with which the error is met.
-        best: name of the cheapest candidate that meets the target, the simplest among practically
-            equal ones, of the first section that has one; None if no candidate meets the target.
+        best: name of the cheapest candidate that is known to meet the target, the simplest among
+            practically equal ones, of the first section that has one; None if no candidate is known
+            to meet the target. Its verdict is "best" if no other candidate is `open`, else
+            "cheapest known".
         practically_equal: names of the candidates of that section whose cost differs from the
             best's by less than the indifference zone.
         missed: names of the candidates that miss the target, which are not ranked.
@@ -81,6 +86,12 @@ class Choice:
         relation: relation of the neighbours of every epsilon (`nrjax.Sensitivity`), or None.
         failures: a sentence for each candidate with trials that failed. Such trials count as
             trials that missed the error.
+        tied: names of the candidates of the best's section that meet the target, where all trials
+            do not tell which is cheaper: each costs more than the other, by more than the
+            indifference zone, in at most 55 % of runs.
+        open: names of the candidates of the best's section that may meet the target and cost less
+            than the best. The trials exclude neither, or show that no candidate is cheaper than
+            each other one in most runs.
     """
 
     question: str
@@ -94,6 +105,8 @@ class Choice:
     results: Any
     relation: str | None = None
     failures: tuple[str, ...] = ()
+    tied: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         title = f"{self.question}: error at most {self.error:.4g} in {self.confidence:.0%} of runs"
@@ -116,7 +129,8 @@ class Choice:
         return "\n".join([*lines, "", self.advice, *notes, *_REMARKS])
 
     def __repr__(self) -> str:
-        return f"Choice({self.question!r}, best={self.best!r})"
+        rivals = f", open={self.open!r}" if self.open else ""
+        return f"Choice({self.question!r}, best={self.best!r}{rivals})"
 
     def plot(self) -> Any:
         """Return a matplotlib figure of the epsilons of the candidates that meet the target.
@@ -150,7 +164,7 @@ _HEAD = ("", "met", "median epsilon", "90 % epsilon", "cheaper", "notion", "verd
 
 def _lines(rows: Sequence[Row], widths: Sequence[int]) -> Iterator[str]:
     """Generate the lines of one section of the table."""
-    is_ranked = any(row.verdict == Verdict.BEST for row in rows)
+    is_ranked = any(row.verdict.leads for row in rows)
     if is_ranked and notions_differ(*(row.notion for row in rows)):
         yield _MIXED
     for cells in (_HEAD, *map(_cells, rows)):
@@ -166,7 +180,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     median = _estimate(row.median, row.median_interval)
     high = _estimate(row.high, row.high_interval)
     cheaper = "" if math.isnan(row.cheaper) else f"{row.cheaper:.0%}"
-    return row.name, f"{row.met:.1%}", median, high, cheaper, row.notion, str(row.verdict)
+    verdict = f"{row.verdict}, may be best" if row.is_open else str(row.verdict)
+    return row.name, f"{row.met:.1%}", median, high, cheaper, row.notion, verdict
 
 
 def _estimate(value: float, interval: tuple[float, float]) -> str:
@@ -176,7 +191,7 @@ def _estimate(value: float, interval: tuple[float, float]) -> str:
 
 
 def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: float) -> str:
-    """Return the result in two sentences.
+    """Return the result in a few sentences.
 
     Args:
         rows: the rows of the table.
@@ -188,17 +203,20 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         known = "is known to meet" if any(r.verdict == Verdict.UNDECIDED for r in rows) else "meets"
         return f"No candidate {known} the error in {confidence:.0%} of runs. {reachable}"
     is_private = best.section.startswith(PRIVATE)
-    case = "Take" if is_private else "If the score of a release is public, take"
-    costs = (
-        f"its median epsilon is {best.median:.3g}, and 90 % of runs cost at most {best.high:.3g}"
-    )
-    first = f"{case} {best.name}: {costs}."
+    if best.verdict == Verdict.LEADER:
+        first = f"{best.name} is the cheapest known to meet the error"
+        first = first if is_private else f"If the score of a release is public, {first}"
+    else:
+        case = "Take" if is_private else "If the score of a release is public, take"
+        first = f"{case} {best.name}"
+    first += f": its median epsilon is {best.median:.3g}, and 90 % of runs cost at most "
+    first = " ".join([f"{first}{best.high:.3g}.", *_rivals(rows, best)])
     others = [
         row
         for row in rows
         if row.section.startswith((FIXED, PRIVATE))
-        and row.notion != Notion.HOCKEY_STICK
-        and row.verdict in (Verdict.BEST, Verdict.FIXED)
+        and Notion(row.notion).bounds_losses
+        and (row.verdict.leads or row.verdict == Verdict.FIXED)
     ]
     if is_private:
         return f"{first} This epsilon covers the decision to stop."
@@ -206,7 +224,28 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         return f"{first} This epsilon does not cover the decision to stop."
     other = min(others, key=lambda row: row.median)
     fixed = ", which needs no test" if other.section.startswith(FIXED) else ""
-    return (
+    last = (
         f"{first} If it reads private data, the decision to stop must be private too: take "
         f"{other.name}{fixed}. Its median epsilon is {other.median:.3g}."
     )
+    return " ".join([last, *_rivals(rows, other)])
+
+
+def _rivals(rows: Sequence[Row], best: Row) -> Iterator[str]:
+    """Generate a sentence each on the candidates that are tied with the best, open, or cheaper."""
+    rivals = [row for row in rows if row.section == best.section]
+    tied = [row.name for row in rivals if row.verdict == Verdict.TIED]
+    if tied:
+        yield (
+            f"Tied with it: {', '.join(tied)}. Each costs more than the other in at most "
+            f"{0.5 + TIE:.0%} of runs."
+        )
+    shares = {row.name: f"{row.median / best.median:.0%}" for row in rivals if row.is_open}
+    cheaper = [row.name for row in rivals if row.is_open and row.verdict == Verdict.CHEAPER]
+    undecided = [name for name in shares if name not in cheaper]
+    if undecided:
+        named = ", ".join(f"{name} may meet it at {shares[name]}" for name in undecided)
+        yield f"{named} of this median: more trials may decide."
+    if cheaper:
+        named = ", ".join(f"{name} (at {shares[name]} of this median)" for name in cheaper)
+        yield f"Cheaper in most runs: {named}. None is cheaper than each other one in most runs."
