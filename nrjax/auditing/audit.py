@@ -55,9 +55,9 @@ def audit(
     interaction's own rule and utility are left out. If its score reads private data, pass the
     interaction on the neighbouring data. Values are moved towards large losses and weighted back
     (`nrjax.auditing.tilted`). The audit also tests whether the releases have the distribution
-    that the realised loss assumes. That test finds gross faults only: Gaussian noise of 0.95 times
-    the stated scale in 16,384 trials, which "holds" takes at least, and Laplace noise of 0.8 times
-    the scale at an epsilon of 1, but not at 0.1. The verdicts hold at any time (betting;
+    that the realised loss assumes. That test finds gross faults only: "holds" states the largest
+    multiple of the noise scale that would have been refuted (`Audit.refutable`), such as 0.95 for
+    Gaussian noise. More trials find smaller faults. The verdicts hold at any time (betting;
     Waudby-Smith and Ramdas 2024). Under a hockey-stick delta, trials stop at a loss that other
     trials choose. That rule need not be the worst, so "holds" then means this rule.
 

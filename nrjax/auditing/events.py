@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nrjax._base.fields import explain_fields
+from nrjax._base.quantiles import order_statistics
 from nrjax.statistics.intervals import binomial_interval
 
 MOST_EDGES, _BINS, _THRESHOLDS = 32, 16, 64
@@ -114,7 +115,7 @@ def bin_edges(column: np.ndarray) -> np.ndarray:
     values = np.unique(column)
     if values.size <= MOST_EDGES:
         return values
-    return np.unique(np.quantile(column, np.arange(1, _BINS) / _BINS))
+    return np.unique(order_statistics(column, np.arange(1, _BINS) / _BINS))
 
 
 def _choose(own: Any, other: Any, half: int, delta: float) -> tuple[float, float, float]:

@@ -12,6 +12,7 @@ from jax import Array
 from nrjax._base.keys import study_key
 from nrjax._base.notions import Notion
 from nrjax._base.validation import check
+from nrjax.auditing import planted
 from nrjax.auditing.report import Audit, Worst
 from nrjax.auditing.tilted import TiltBets, law_bets, log_weights
 from nrjax.simulation import montecarlo
@@ -123,9 +124,22 @@ def audit(
             break
     check(np.any(losses.excess > -np.inf), "interaction", trial, _RUNS, _ENDS)
     remark = " ".join(filter(None, (_uncounted(losses.excess), remark)))
-    needed = None
+    needed = refutable = None
     if not verdict:
         needed = max(_LEAST, betting.trials_to_decide(losses.values, low, high, most, alpha))
+    elif verdict == "holds" and _has_scale(trial):
+        most_trials = int(planted.FRACTION * losses.values.size)
+
+        def refutes(scale: float) -> bool:
+            faulty = planted.with_scale(trial.interaction, scale)
+            other = Losses(dataclasses.replace(trial, interaction=faulty), hockey_stick)
+            for first in range(0, most_trials, _CHUNK):
+                other.run(key, min(_CHUNK, most_trials - first), planted.FIRST + first)
+                if _verdict(other, stated, high, most, enough)[0] == "violated":
+                    return True
+            return False
+
+        refutable = planted.refutable_scale(refutes)
     return Audit(
         verdict=verdict or "not enough trials",
         interval=betting.interval(losses.values, most, alpha),
@@ -137,7 +151,14 @@ def audit(
         needed=needed,
         level=level,
         remark=remark,
+        refutable=refutable,
     )
+
+
+def _has_scale(trial: Any) -> bool:
+    """Return whether noise of another scale than stated can be planted into a trial."""
+    interaction = getattr(trial, "interaction", None)
+    return interaction is not None and isinstance(interaction.process, planted.Scaled)
 
 
 def _uncounted(excess: np.ndarray) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from nrjax._base.keys import study_key
 from nrjax._base.outcome import Status, describe_failures
 from nrjax._base.validation import check, check_integer
-from nrjax.auditing import events
+from nrjax.auditing import events, planted
 from nrjax.auditing.report import Audit
 from nrjax.engine.interaction import Interaction
 from nrjax.simulation import montecarlo
@@ -23,6 +23,9 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
     """Compare transcripts of an interaction, or a custom trial, on two data sets."""
     check_integer("trials", trials, 2)
     key, other = jax.random.split(study_key(seed))
+    has_scale = isinstance(first, Interaction) and isinstance(second, Interaction)
+    if has_scale:
+        first, second = planted.with_scale(first), planted.with_scale(second)
     found = _transcripts(first, key, trials), _transcripts(second, other, trials)
     transcripts = found[0][:2], found[1][:2]
     failures = describe_failures(found[0][2] + found[1][2], " of both data sets")
@@ -30,26 +33,37 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
     same, expected = width == other_width, f"of transcripts with {width} numbers"
     check(same, "neighbour", f"{other_width} numbers", expected, "Pad the smaller transcripts.")
     event = events.compare(*transcripts, stated, 1 - level)
+    violated, most_trials = event.low > stated, max(2, int(planted.FRACTION * trials))
+
+    def refutes(scale: float) -> bool:
+        faulty = [planted.with_scale(each, scale) for each in (first, second)]
+        tables = [
+            _transcripts(each, part, most_trials, planted.FIRST)[:2]
+            for each, part in zip(faulty, (key, other), strict=True)
+        ]
+        return events.compare(*tables, stated, 1 - level).low > stated
+
     return Audit(
-        verdict="violated" if event.low > stated else "not enough trials",
+        verdict="violated" if violated else "not enough trials",
         interval=(event.low, event.high),
         stated=stated,
         quantity="P(event) - exp(epsilon) P'(event)",
         reason="event",
         worst=event,
         trials=trials,
-        needed=None if event.low > stated else event.needed,
+        needed=None if violated else event.needed,
         level=level,
         remark=(
             f"The event was chosen on half of the transcripts; events with probabilities below "
             f"about {event.smallest:.2g} cannot be seen."
             f"{f' {failures}.' if failures else ''}"
         ),
+        refutable=planted.refutable_scale(refutes) if has_scale and not violated else None,
     )
 
 
 def _transcripts(
-    trial: Any, key: Any, trials: int
+    trial: Any, key: Any, trials: int, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray, Counter[Status]]:
     """Return transcripts, shape (trials, columns), their epsilons, and the number per status.
 
@@ -58,12 +72,12 @@ def _transcripts(
     statuses: Counter[Status] = Counter()
     if isinstance(trial, Interaction):
         fields = ("step", "status", "release", "epsilon")
-        part = montecarlo.outcomes(trial, _CHUNK, fields).run_all(key, trials)
+        part = montecarlo.outcomes(trial, _CHUNK, fields).run_all(key, trials, first)
         statuses.update(map(Status, part["status"].tolist()))
         columns = [part["step"] + 0.5 * (part["status"] == Status.STOPPED), part["release"]]
     else:
         fields = ("transcript", "epsilon")
-        part = montecarlo.custom_trials(trial, _CHUNK, fields=fields).run_all(key, trials)
+        part = montecarlo.custom_trials(trial, _CHUNK, fields=fields).run_all(key, trials, first)
         columns = [part["transcript"]]
     table = np.concatenate([np.reshape(column, (trials, -1)) for column in columns], axis=1)
     return np.asarray(table, float), np.asarray(part["epsilon"], float), statuses

@@ -51,6 +51,10 @@ class Audit:
         needed: about how many trials would decide; None if decided, or if no estimate exists.
         level: probability with which the verdict is right.
         remark: what was not audited.
+        refutable: largest multiple of the stated noise scale, in hundredths, that would have been
+            refuted: noise of this scale was planted into other trials, and three quarters as many
+            refuted it. 0 if none was refuted. None if the guarantee is violated, or not decided by
+            losses, or for a custom trial or noise.
     """
 
     verdict: str
@@ -63,6 +67,7 @@ class Audit:
     needed: int | None
     level: float
     remark: str = ""
+    refutable: float | None = None
 
     def __str__(self) -> str:
         low, high = (f"{end:.4g}" for end in self.interval)
@@ -83,4 +88,15 @@ class Audit:
         if isinstance(worst, Worst) and self.verdict == "violated":
             where = f", look {worst.step}" if worst.step >= 0 else ""
             text += f" The worst is trial {worst.trial}{where}, seed {worst.seed}."
-        return f"{text} {self.remark}".rstrip()
+        return " ".join(filter(None, (text, self._power, self.remark)))
+
+    @property
+    def _power(self) -> str:
+        """A sentence on the noise that would have been refuted."""
+        if self.refutable:
+            return f"Noise of {self.refutable:g} of the stated scale or less would be refuted."
+        if self.refutable == 0:
+            return "Noise of a smaller scale than stated would not be refuted."
+        if self.verdict == "holds":
+            return "It is unknown which faults of the noise would be refuted."
+        return ""

@@ -21,6 +21,7 @@ from nrjax._base.keys import Role, is_custom, key_for
 from nrjax._base.outcome import Status
 from nrjax._base.pytrees import Pytree
 from nrjax._base.validation import concrete_or_none
+from nrjax.auditing import planted
 from nrjax.auditing.events import MOST_EDGES, bin_edges
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.steps import TrialState, advance, assess, judge, start
@@ -55,8 +56,9 @@ class Ended(NamedTuple):
         tilt: number of the tilt that was drawn.
         densities: log-density of the releases under each tilt, relative to the tilt drawn; 0 if
             the trial failed.
-        place: last release minus the private value, along v, in units of v; NaN if the trial
-            failed, or is a custom one.
+        place: last release minus the private value, along v; NaN if the trial failed, or is a
+            custom one. It must depend on the release only: if rounding depends on the tilt, then
+            bets on the tilt win.
     """
 
     excess: Array
@@ -93,6 +95,7 @@ class Tilted(Pytree):
     Attributes:
         interaction: interaction from `without_stops`.
         shift: v = f(x) - f(x'), of the value's shape.
+        along: v divided by a power of two, with entries below 1.
         tilts: tilts theta, shape (tilts,), the first of which is 0.
         log_masses: logarithms of the probabilities of the tilts.
         level: loss above epsilon at which trials stop.
@@ -100,6 +103,7 @@ class Tilted(Pytree):
 
     interaction: Interaction
     shift: Array
+    along: Array
     tilts: Array
     log_masses: Array
     level: Array
@@ -127,10 +131,16 @@ class Tilted(Pytree):
         others = (theta - self.tilts).reshape(-1, *(1 for _ in self.shift.shape)) * self.shift
         losses = jax.vmap(trial.process.privacy_loss, (None, 0))(state.process, others)
         excess, densities = jnp.where(ended, excess, below), jnp.where(ended, -losses, 0)
-        # Without the value, whose size would round a small move away.
-        noise = jnp.sum(trial.process.value(state.process) * self.shift)
-        place = jnp.where(ended, theta + noise / jnp.sum(self.shift**2), jnp.nan)
+        place = jnp.where(ended, self._place(trial.process.value(state.process), theta), jnp.nan)
         return Ended(excess, state.step, tilt.astype(jnp.int32), densities, place)
+
+    def _place(self, noise: Array, theta: Array) -> Array:
+        """Return the last release minus the private value, along v.
+
+        It is a sum of products without a division, so it is exact for integers. The private value
+        is left out, since its size would round a small move away.
+        """
+        return theta * jnp.sum(self.along * self.shift) + jnp.sum(self.along * noise)
 
     def _excess(self, state: TrialState, theta: Array) -> Array:
         """Return the realised loss minus epsilon, rounded down."""
@@ -169,11 +179,16 @@ class Reported(Pytree):
 def tilted(interaction: Interaction, shift: Any) -> tuple[Tilted, float]:
     """Return the custom trial of a neighbour, and an upper bound of the weights of large losses."""
     interaction, dtype = without_stops(interaction), interaction.dtype
-    tilts, masses, most = np.array([0.0, -1.0, 1.0]), np.array([0.75, 0.125, 0.125]), 4 / 3
+    square = float(np.sum(np.square(shift, dtype=float)))
+    tilts, masses, most = np.array([0.0, -1.0, 1.0]), np.array([0.75, 0.125, 0.125]), 1.001 * 4 / 3
     if interaction.process.noise == "gaussian":
-        tilts, masses, most = _gaussian(interaction, float(np.sum(np.square(shift, dtype=float))))
-    arrays = [jnp.asarray(array, dtype) for array in (shift, tilts, np.log(masses), 0.0)]
-    return Tilted(interaction, *arrays), most
+        tilts, masses, most = _gaussian(interaction, square)
+    if planted.has_known_loss(interaction.process):
+        interaction = planted.with_scale(interaction)
+    shift = np.asarray(shift, dtype)
+    along = np.ldexp(shift, -np.frexp(np.max(np.abs(shift)))[1])
+    numbers = (shift, along, tilts, np.log(masses), 0.0)
+    return Tilted(interaction, *(jnp.asarray(number, dtype) for number in numbers)), most
 
 
 def _gaussian(interaction: Interaction, square: float) -> tuple[np.ndarray, np.ndarray, float]:
@@ -205,7 +220,8 @@ def _gaussian(interaction: Interaction, square: float) -> tuple[np.ndarray, np.n
     ratios = tilts * (epsilon - s / 2)[:, None] - tilts**2 * s[:, None] / 2
     most = 1.001 * float(np.exp(-np.min(_log_sum(np.log(masses) + ratios))))
     known = fixed or last is not None
-    return tilts, masses, min(most, 1 / _UNTILTED) if known else 1 / _UNTILTED
+    largest = 1.001 / _UNTILTED
+    return tilts, masses, min(most, largest) if known else largest
 
 
 def _log_sum(logs: np.ndarray) -> np.ndarray:
