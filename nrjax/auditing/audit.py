@@ -76,7 +76,7 @@ def audit(
             coordinate.
         delta: delta to audit the stated epsilon at; by default the guarantee's.
         trials: largest number of trials, by default 16,384; of transcripts, 40,000. An audit ends
-            when it is decided.
+            when the guarantee is refuted. "Holds" takes all trials, and at least 16,384.
         level: probability with which each verdict is right.
         seed: seed of all trials.
 

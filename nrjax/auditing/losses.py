@@ -119,7 +119,7 @@ def audit(
     losses, enough, verdict, reason = Losses(trial, hockey_stick), -math.log(alpha), "", ""
     for first in range(0, trials, _CHUNK):
         losses.run(key, min(_CHUNK, trials - first), first)
-        verdict, reason = _verdict(losses, stated, high, most, enough)
+        verdict, reason = _verdict(losses, stated, high, most, enough, trials)
         if verdict:
             break
     check(np.any(losses.excess > -np.inf), "interaction", trial, _RUNS, _ENDS)
@@ -135,7 +135,7 @@ def audit(
             other = Losses(dataclasses.replace(trial, interaction=faulty), hockey_stick)
             for first in range(0, most_trials, _CHUNK):
                 other.run(key, min(_CHUNK, most_trials - first), planted.FIRST + first)
-                if _verdict(other, stated, high, most, enough)[0] == "violated":
+                if _verdict(other, stated, high, most, enough, trials)[0] == "violated":
                     return True
             return False
 
@@ -175,9 +175,12 @@ _QUANTITIES = {
 
 
 def _verdict(
-    losses: Losses, stated: float, high: float, most: float, enough: float
+    losses: Losses, stated: float, high: float, most: float, enough: float, trials: int
 ) -> tuple[str, str]:
-    """Return the verdict, or "" if there is none yet, and its reason."""
+    """Return the verdict, or "" if there is none yet, and its reason.
+
+    "Holds" takes all trials, since each makes smaller faults of the distribution show.
+    """
     if losses.worst(0) is not None:
         if not stated:
             return "violated", "loss"
@@ -185,7 +188,7 @@ def _verdict(
             return "violated", "mean"
     if betting.mixed_wealth(losses.law) >= enough + _MORE or np.max(losses.values) > most:
         return "violated", "distribution"
-    below = losses.values.size >= _LEAST
+    below = losses.values.size >= max(_LEAST, trials)
     below = below and betting.log_wealth_below(losses.values, high, most) >= enough
     return ("holds", "mean") if below else ("", "")
 

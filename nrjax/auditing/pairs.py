@@ -36,12 +36,12 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
     violated, most_trials = event.low > stated, max(2, int(planted.FRACTION * trials))
 
     def refutes(scale: float) -> bool:
-        faulty = [planted.with_scale(each, scale) for each in (first, second)]
-        tables = [
+        faulty = (planted.with_scale(each, scale) for each in (first, second))
+        one, two = (
             _transcripts(each, part, most_trials, planted.FIRST)[:2]
             for each, part in zip(faulty, (key, other), strict=True)
-        ]
-        return events.compare(*tables, stated, 1 - level).low > stated
+        )
+        return events.compare(one, two, stated, 1 - level).low > stated
 
     return Audit(
         verdict="violated" if violated else "not enough trials",

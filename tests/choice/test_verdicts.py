@@ -46,7 +46,8 @@ def run(name, seed, limits=LIMITS):
 
     def draw(name, first, count):
         drawn.append((name, count))
-        return tuple(array[first : first + count, int(name)] for array in (epsilon, met))
+        place = slice(first, first + count), int(name)
+        return epsilon[place], met[place]
 
     names = [str(index) for index in range(len(hits))]
     return race(names, draw, limits, lambda _: 1.0), drawn
@@ -167,7 +168,7 @@ def test_the_report_names_what_is_open_and_what_it_may_cost(verdict, rival, text
     rows = row("b", verdict, 3.45), rival
     text = advice(rows, rows[0], "", 0.9)
     assert all(each in text for each in texts)
-    rivals = {"open": ("a",)} if rival.is_open else {}
-    choice = Choice("mean", 1.0, 0.9, "b", (), (), rows, text, None, **rivals)
+    names = ("a",) if rival.is_open else ()
+    choice = Choice("mean", 1.0, 0.9, "b", (), (), rows, text, None, open=names)
     assert (f"{rival.verdict}, may be best" in str(choice)) == rival.is_open
     assert ("open=('a',)" in repr(choice)) == rival.is_open
