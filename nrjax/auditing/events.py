@@ -36,6 +36,8 @@ class Event(NamedTuple):
         needed: number of transcripts with which the event would show a violation; None if the
             half on which it was chosen does not suggest one.
         smallest: probability below which events remain unseen.
+        least_epsilon: lower bound of each constant epsilon with which `P(event) - exp(epsilon)
+            P'(event)` is at most the stated delta.
     """
 
     epsilon: float
@@ -43,6 +45,7 @@ class Event(NamedTuple):
     high: float
     needed: int | None
     smallest: float
+    least_epsilon: float
 
 
 def compare(
@@ -80,7 +83,8 @@ def compare(
         ratio_needed = 2 * math.sqrt(-2 * math.log(alpha)) / advantage
         needed = math.ceil(first[1].size * max(1.5, ratio_needed) ** 2)
     smallest = min(1.0, -math.log(alpha / 2) / size)
-    return Event(epsilon, low - factor * many, high - factor * few, needed, smallest)
+    least = max(0.0, math.log(max(low - delta, 1e-300) / many))
+    return Event(epsilon, low - factor * many, high - factor * few, needed, smallest, least)
 
 
 def _log_ratio(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

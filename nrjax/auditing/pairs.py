@@ -56,10 +56,15 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
         remark=(
             f"The event was chosen on half of the transcripts; events with probabilities below "
             f"about {event.smallest:.2g} cannot be seen."
-            f"{f' {failures}.' if failures else ''}"
+            f"{_fixed(event.least_epsilon)}{f' {failures}.' if failures else ''}"
         ),
         refutable=planted.refutable_scale(refutes) if has_scale and not violated else None,
     )
+
+
+def _fixed(least: float) -> str:
+    """Return a sentence on the epsilons that are refuted if they are fixed in advance."""
+    return f" No epsilon below {least:.3g} that is fixed in advance holds." if least > 0 else ""
 
 
 def _transcripts(

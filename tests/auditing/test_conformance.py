@@ -25,7 +25,7 @@ def until(mechanism):
 
 
 def jumps(value, sensitivity):
-    process = nrjax.LaplaceJumps(np.shape(value), 1.0, 1000.0)
+    process = nrjax.LaplaceJumps(np.shape(value), 1.0, 2000.0)
     times = np.geomspace(100.0, 2.0, 10) * sensitivity
     return interaction(process, nrjax.PureGuarantee(sensitivity), times)
 
