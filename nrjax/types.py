@@ -155,8 +155,8 @@ class Guarantee(Pytree, abc.ABC):
             it holds at any time. At another time a trial fails with `Status.INVALID_COST`.
         planned_times: times that the guarantee was made for, falling, shape (n,), if it is cheapest
             there but holds at other times too; else None. They are default levels of `until`.
-        relation: relation of the neighbours, such as "replace"; None if it is that of
-            `sensitivity`, or not stated.
+        relation: relation of the neighbours, such as "replace", by default the one that
+            `sensitivity` states (static); None if it is not stated.
         notion: meaning of `delta`, a `nrjax.guarantees.Notion` or its name. "probabilistic": the
             probability above. "hockey-stick": every set S of transcripts has
             `P(S) <= int_S exp(epsilon) dP' + delta`, which implies less about realised losses but
@@ -233,7 +233,8 @@ class Schedule(Pytree, abc.ABC):
         rule: the private rule whose answers the schedule pays for; None if there is none. It must
             be the rule of the interaction.
         guarantee: the guarantee by which the schedule pays; None if it needs none.
-        relation: relation of the neighbours, such as "replace"; None if it is not stated.
+        relation: relation of the neighbours, such as "replace", by default the one that
+            `sensitivity` states (static); None if it is not stated.
     """
 
     noise = None
@@ -352,8 +353,8 @@ class StoppingRule(Pytree, abc.ABC):
             the rule has none. It is by default the goal of a study's case.
         monotone: whether `cost` assumes that all utilities move in the same direction from any data
             set to any neighbour. An interaction accepts this for the relation "add-remove" only.
-        relation: relation of the neighbours, such as "replace"; None if it is that of
-            `sensitivity`, or not stated.
+        relation: relation of the neighbours, such as "replace", by default the one that
+            `sensitivity` states (static); None if it is not stated.
     """
 
     uses_epsilon: ClassVar[bool] = False

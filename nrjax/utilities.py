@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.pytrees import static
-from nrjax._base.sensitivities import relation_of
+from nrjax._base.sensitivities import shared_relation
 from nrjax._base.validation import as_table, check, check_positive, concrete_or_none
 from nrjax.types import Utility
 
@@ -120,7 +120,8 @@ class UtilitySequence(Utility, Generic[U]):
         sensitivity: largest sensitivity of the utilities, scalar. It may be None for a public rule.
 
     Raises:
-        ValueError: `sensitivity` is not positive and finite.
+        ValueError: `sensitivity` is not positive and finite, or is for another relation of
+            neighbours than that of the utilities.
     """
 
     utilities: U
@@ -129,6 +130,8 @@ class UtilitySequence(Utility, Generic[U]):
     def __post_init__(self):
         if self.sensitivity is not None:
             check_positive("sensitivity", self.sensitivity)
+        relation = shared_relation(sequence=self, utilities=self.utilities)
+        object.__setattr__(self, "relation", relation)
 
     @classmethod
     def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> UtilitySequence[U]:
@@ -162,11 +165,6 @@ class UtilitySequence(Utility, Generic[U]):
             expected = f"at least {largest:.6g}, which one of the utilities states"
             check(number >= largest, "sensitivity", sensitivity, expected)
         return cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *utilities), sensitivity)
-
-    @property
-    def relation(self) -> str | None:
-        """The relation of neighbours that the utilities state, or None."""
-        return relation_of(self.utilities)
 
     @property
     def noise(self) -> str | None:

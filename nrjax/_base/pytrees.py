@@ -9,13 +9,15 @@ import dataclasses
 import functools
 import inspect
 import sys
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
 from nrjax._base.fields import explain_fields
 from nrjax._base.format import representation
+from nrjax._base.sensitivities import shared_relation, split_relation
 
 T = TypeVar("T")
 
@@ -98,11 +100,51 @@ class Pytree:
             # A class attribute of a base is only a fallback: it must not become the default.
             if name not in vars(cls) and name not in inherited and hasattr(cls, name):
                 setattr(cls, name, dataclasses.field())
+        _keep_relation(cls, inherited)
         dataclasses.dataclass(frozen=True, repr=False, eq=False, **options)(cls)
         cls.__setattr__ = _refuse  # with a more helpful message than that of dataclasses
         _register(cls)
 
     __eq__, __hash__, __repr__ = _equal, _hash, representation
+
+
+def _keep_relation(cls: Any, inherited: Collection[str]) -> None:
+    """Give the subclasses of a class with `relation = None` a static field of that name.
+
+    A cast or a tree map turns a `Sensitivity` into a plain number. The field keeps its relation. A
+    class that states its relation by an attribute or a property gets no field.
+    """
+    own, annotations = vars(cls), inspect.get_annotations(cls, **_LATE)
+    is_field = "relation" in inherited or "relation" in annotations
+    if own.get("relation") is not None:
+        if "relation" not in annotations and is_field:
+            cls.__annotations__ = {**annotations, "relation": ClassVar[Any]}
+        elif "relation" in inherited and isinstance(own["relation"], dataclasses.Field):
+            own["relation"].kw_only = True  # as the inherited field, whose place it takes
+    elif not is_field and getattr(cls, "relation", "") is None and Pytree not in cls.__bases__:
+        cls.__annotations__ = {**annotations, "relation": Any}
+        cls.relation = static(default=None, kw_only=True, repr=False)
+        cls.__post_init__ = _stating_relation(getattr(cls, "__post_init__", None))
+        return
+    if is_field and "__post_init__" in own:
+        cls.__post_init__ = _stating_relation(own["__post_init__"])
+
+
+def _stating_relation(derive: Callable[..., None] | None) -> Callable[..., None]:
+    """Return a `__post_init__` that also takes the relation from the sensitivity."""
+
+    def __post_init__(self: Any, *initial: Any) -> None:
+        is_field = "relation" in field_names(type(self))[1]
+        if is_field and self.relation is not None:
+            split_relation(self.relation)
+        given = vars(self).get("sensitivity")  # `derive` may turn it into a plain number
+        if derive is not None:
+            derive(self, *initial)
+        if is_field:
+            parts = {type(self).__name__: self, "sensitivity": given}
+            object.__setattr__(self, "relation", shared_relation(**parts))
+
+    return __post_init__
 
 
 def _refuse(self: Any, name: str, value: Any) -> None:
@@ -123,17 +165,19 @@ def _same_leaf(leaf: Any, other: Any) -> bool:
 
 def _register(cls: type) -> None:
     def flatten(value: Any) -> Any:
-        return tuple([tuple([getattr(value, name) for name in names]) for names in _names(cls)])
+        data, fixed = field_names(cls)
+        leaves = tuple([getattr(value, name) for name in data])
+        return leaves, tuple([getattr(value, name) for name in fixed])
 
     def flatten_with_keys(value: Any) -> Any:
         leaves, rest = flatten(value)
-        keys = map(jax.tree_util.GetAttrKey, _names(cls)[0])
+        keys = map(jax.tree_util.GetAttrKey, field_names(cls)[0])
         return tuple(zip(keys, leaves, strict=True)), rest
 
     def unflatten(rest: tuple[Any, ...], leaves: Any) -> Any:
         # The constructor is bypassed: it checks numbers, and JAX also passes placeholders.
         value = object.__new__(cls)
-        data, fixed = _names(cls)
+        data, fixed = field_names(cls)
         for name, field in zip((*data, *fixed), (*leaves, *rest), strict=True):
             object.__setattr__(value, name, field)
         return value
@@ -142,7 +186,7 @@ def _register(cls: type) -> None:
 
 
 @functools.cache
-def _names(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def field_names(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the leaves and of the static fields of a class.
 
     The names are read at the first use, since cloudpickle adds fields after it makes a class.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from fractions import Fraction
@@ -9,7 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nrjax._base.validation import check, check_choice, check_integer, check_number
+from nrjax._base.validation import (
+    check,
+    check_choice,
+    check_integer,
+    check_number,
+    concrete_or_none,
+)
 
 Norm = Literal["l1", "l2"]
 Noise = Literal["gaussian", "brownian", "laplace"]
@@ -122,6 +129,27 @@ def relation_of(part: Any) -> str | None:
         if isinstance(stated := getattr(owner, "relation", None), str):
             return stated
     return None
+
+
+def with_relation(part: Any, relation: str | None) -> Any:
+    """Return a copy of a part that states a relation, or the part itself if it states one.
+
+    The copy's sensitivity states the relation too: a recipe passes it on to its guarantee.
+
+    Raises:
+        ValueError: the class of the part has a property `relation` that returns None.
+    """
+    if relation is None or relation_of(part) is not None:
+        return part
+    name, is_field = type(part).__name__, not isinstance(vars(type(part)).get("relation"), property)
+    check(is_field, f"relation of {name}", None, f"{relation!r}, that of the given sensitivity")
+    stated = copy.copy(part)
+    object.__setattr__(stated, "relation", relation)
+    number = concrete_or_none(getattr(part, "sensitivity", None))
+    if number is not None and number.ndim == 0 and part.noise in NORMS:
+        sensitivity = Sensitivity(float(number), NORMS[part.noise], relation)
+        object.__setattr__(stated, "sensitivity", sensitivity)
+    return stated
 
 
 def shared_relation(**parts: Any) -> str | None:

@@ -14,6 +14,7 @@ import numpy as np
 from nrjax._base.keys import study_key
 from nrjax._base.notions import Notion
 from nrjax._base.outcome import Status
+from nrjax._base.sensitivities import with_relation
 from nrjax._base.validation import check
 from nrjax.choice.plan import (
     FIXED,
@@ -230,7 +231,8 @@ def boundaries(
     if plan.prior is not None:
         designed["designed"] = HockeyStickBoundary.design(times, weights, *parameters)
     for name, boundary in designed.items():
-        tuned = dataclasses.replace(mechanism, guarantee=boundary)
+        stated = with_relation(boundary, mechanism.relation)
+        tuned = dataclasses.replace(mechanism, guarantee=stated)
         yield name, _with_public_test(question, tuned, plan, grid)
 
 

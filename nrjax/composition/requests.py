@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from nrjax._base.notions import Notion, notion_of
 from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import Pytree, static
-from nrjax._base.sensitivities import check_norm, relation_of, shared_relation, split_relation
+from nrjax._base.sensitivities import check_norm, relation_of
 from nrjax._base.validation import (
     check,
     check_choice,
@@ -61,12 +61,8 @@ class _Request(Pytree):
                 check(number <= 2**53, name, value, "at most 2^53, as an integer")
                 value = float(number)  # int32 might overflow
             object.__setattr__(self, field, float_if_large(value))
-        if self.relation is not None:
-            split_relation(self.relation)
         if hasattr(self, "noise"):
             check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
-        relation = shared_relation(request=self, sensitivity=getattr(self, "sensitivity", None))
-        object.__setattr__(self, "relation", relation)
 
     def check_single(self) -> None:
         """Raise a `ValueError` if a field is an array, whose entries would each get the budget."""

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
+from nrjax._base.sensitivities import with_relation
 from nrjax._base.validation import check, check_choice, check_number
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.levels import with_levels
@@ -102,7 +103,8 @@ class FixedRelease:
             one = _probabilistic(sensitivity, delta, epsilon)
         else:
             one = HockeyStickBoundary.single(sensitivity, delta, epsilon=epsilon)
-        return dataclasses.replace(mechanism, guarantee=one), Grid.explicit(one.times)
+        made = with_relation(one, mechanism.relation)
+        return dataclasses.replace(mechanism, guarantee=made), Grid.explicit(one.times)
 
     @property
     def time(self) -> float:

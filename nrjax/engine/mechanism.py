@@ -14,7 +14,7 @@ from nrjax._base.format import format_value
 from nrjax._base.notions import notion_of
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import Pytree
-from nrjax._base.sensitivities import relation_of, shared_relation
+from nrjax._base.sensitivities import relation_of, shared_relation, with_relation
 from nrjax._base.validation import as_table, check, check_numbers, check_positive
 from nrjax._base.value import check_array
 from nrjax.engine.checks_between_parts import check_integral, check_own_value
@@ -285,12 +285,12 @@ def brownian(
 def _covering(
     guarantee: Guarantee | BoundaryRecipe, sensitivity: Any, delta: Any, tight: Any
 ) -> Guarantee | BoundaryRecipe:
-    """Return a boundary, after checking that its sensitivity and delta cover the given ones."""
+    """Return a boundary with the given relation, after checking that it covers the rest."""
     check(tight is None, "tight_at_epsilon", tight, "None for a guarantee, which is tuned already")
     MinimaxBoundary(sensitivity, delta)  # checks both
-    shared_relation(sensitivity=sensitivity, boundary=guarantee)
+    relation = shared_relation(sensitivity=sensitivity, boundary=guarantee)
     check_covers(guarantee, sensitivity, delta)
-    return guarantee
+    return with_relation(guarantee, relation)
 
 
 def laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.numerics import float_dtype
+from nrjax._base.pytrees import field_names
 from nrjax._base.validation import as_numeric, as_table, check, check_number
 from nrjax.guarantees._rounding import SafeGuarantee, round_up
 
@@ -23,7 +23,7 @@ class FixedTimesBoundary(SafeGuarantee):
     most_times: ClassVar[int]
 
     def __post_init__(self):
-        names = [field.name for field in dataclasses.fields(self)][2:]
+        names = field_names(type(self))[0][2:]
         for name in names:
             object.__setattr__(self, name, certified_array(name, getattr(self, name)))
         super().__post_init__()

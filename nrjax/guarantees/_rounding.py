@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.numerics import float_dtype, largest_divisor
+from nrjax._base.pytrees import field_names
 from nrjax._base.sensitivities import Sensitivity, check_norm
 from nrjax._base.validation import (
     as_numeric,
@@ -38,15 +38,15 @@ class SafeGuarantee(Guarantee):
     margin: ClassVar[int]
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            _check_parameter(field.name, value)
-            object.__setattr__(self, field.name, float_if_large(value))
+        for name in field_names(type(self))[0]:
+            value = getattr(self, name)
+            _check_parameter(name, value)
+            object.__setattr__(self, name, float_if_large(value))
         check_norm(self.sensitivity, str(self.noise))
 
     def _parameters(self, argument: ArrayLike) -> list[Array]:
         """Return the argument and the fields in one dtype, with log(1/delta) for delta."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {name: getattr(self, name) for name in field_names(type(self))[0]}
         dtype = float_dtype(argument, *values.values())
         cast = {name: jnp.asarray(value, dtype) for name, value in values.items()}
         if "delta" in cast:

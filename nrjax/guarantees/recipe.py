@@ -48,6 +48,8 @@ class BoundaryRecipe(Pytree, abc.ABC):
         sensitivity: sensitivity of the private value, in the norm that goes with the noise. It must
             be stated.
         delta: largest delta of the guarantees; 0 if they are pure.
+        relation: relation of the neighbours, by default the one that `sensitivity` states; None if
+            it is not stated. The guarantees must state the same.
         notion: notion that the guarantees have or imply (`nrjax.guarantees.Notion`); None if it is
             not stated.
     """
@@ -55,6 +57,7 @@ class BoundaryRecipe(Pytree, abc.ABC):
     noise = None
     sensitivity = None
     delta = 0.0
+    relation = None
     notion = None
 
     @abc.abstractmethod
@@ -138,9 +141,8 @@ def check_made(recipe: BoundaryRecipe, made: Any, times: Any) -> Guarantee:
     fits = None in (recipe.noise, made.noise) or recipe.noise == made.noise
     check(fits, f"noise of {owner}", made.noise, repr(recipe.noise))
     check_covers(made, recipe.sensitivity, recipe.delta, owner)
-    relation = relation_of(recipe)
-    same = relation is None or relation_of(made) == relation
-    check(same, f"relation of {owner}", relation_of(made), repr(relation), hint)
+    relation, found = relation_of(recipe), relation_of(made)
+    check(found == relation, f"relation of {owner}", found, repr(relation), hint)
     if recipe.notion is not None:
         implied = Notion(made.notion).at_delta(made.delta).implies(recipe.notion)
         check(implied, f"notion of {owner}", made.notion, f"{recipe.notion!r}, or imply it")
