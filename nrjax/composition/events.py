@@ -10,13 +10,13 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 
 from nrjax._base.extras import missing
 from nrjax._base.sensitivities import shared_relation
-from nrjax._base.validation import check, check_integer, concrete_or_none
+from nrjax._base.validation import check, check_choice, check_integer, concrete_or_none
 from nrjax.composition import requests
 from nrjax.composition.conversions import SLACK
 from nrjax.composition.requests import Request, names, parts
@@ -46,47 +46,86 @@ def _quotient(first: Any, second: Any, towards: float = 0) -> float:
     return _as_float(Fraction(first) / Fraction(second), towards)
 
 
-def _gaussian(dp: Any, _: str, size: float, time: float) -> Any:
+class _Target(NamedTuple):
+    """The package, and the accountant and the relation that its events are for."""
+
+    dp: Any
+    accountant: str
+    replaces: bool
+
+
+def _gaussian(to: _Target, size: float, time: float) -> Any:
     squared = Fraction(time) / Fraction(size) ** 2
     noise = math.sqrt(_as_float(squared, 0))
-    return dp.GaussianDpEvent(
+    return to.dp.GaussianDpEvent(
         noise if Fraction(noise) ** 2 <= squared else math.nextafter(noise, 0)
     )
 
 
-def _pure(dp: Any, relation: str, epsilon: float) -> Any:
-    """Return randomised response, which is the worst mechanism of an epsilon, or zCDP."""
-    if relation == "replace":
+def _zcdp(to: _Target, rho: float, delta: float = 0.0) -> Any:
+    hint = "Leave accountant away, or use accountant='rdp'."
+    check(to.accountant == "rdp", "accountant", to.accountant, "'rdp' for zCDP", hint)
+    return to.dp.ZCDpEvent(rho)
+
+
+def _pure(to: _Target, epsilon: float) -> Any:
+    """Return randomised response, which is the worst mechanism of an epsilon.
+
+    For an added or removed row dp-accounting has its privacy loss as that of discrete Laplace
+    noise, and for Rényi divergences only as zCDP.
+    """
+    if to.replaces:
         odds = math.exp(-epsilon)
         noise = 2 * odds / (1 + odds) * (1 - SLACK) - 2e-323
-        return dp.RandomizedResponseDpEvent(max(noise, 0.0), 2)
-    rho = epsilon * math.tanh(epsilon / 2)  # accountants refuse randomised response
-    return dp.ZCDpEvent(rho * (1 + SLACK) + 2e-323)
+        return to.dp.RandomizedResponseDpEvent(max(noise, 0.0), 2)
+    if epsilon == 0:
+        return to.dp.NoOpDpEvent()
+    if to.accountant == "pld":
+        return to.dp.dp_event.DiscreteLaplaceDpEvent(epsilon, 1)
+    return _zcdp(to, epsilon * math.tanh(epsilon / 2) * (1 + SLACK) + 2e-323)
 
 
-def _laplace(dp: Any, _: str, size: float, time: float, cap: float = 0) -> Any:
-    return dp.LaplaceDpEvent(_quotient(time, size))
+def _bounded_range(to: _Target, epsilon: float) -> Any:
+    if to.accountant == "pld":
+        return _pure(to, epsilon)
+    return _zcdp(to, _as_float(Fraction(epsilon) ** 2 / 8, math.inf))
 
 
-def _discrete_laplace(dp: Any, _: str, size: float, time: float, cap: float = 0) -> Any:
-    return dp.dp_event.DiscreteLaplaceDpEvent(_quotient(1, time, math.inf), math.ceil(size))
+def _laplace(to: _Target, size: float, time: float, cap: float = 0) -> Any:
+    if to.accountant == "pld" and to.replaces:
+        return _pure(to, _quotient(size, time, math.inf))
+    return to.dp.LaplaceDpEvent(_quotient(time, size))
+
+
+def _discrete_laplace(to: _Target, size: float, time: float, cap: float = 0) -> Any:
+    if to.accountant == "rdp" or to.replaces:
+        return _pure(to, _quotient(size, time, math.inf))
+    return to.dp.dp_event.DiscreteLaplaceDpEvent(_quotient(1, time, math.inf), math.ceil(size))
 
 
 _EVENTS: Mapping[type, Callable[..., Any]] = {
-    requests.ZCDP: lambda dp, _, rho, delta: dp.ZCDpEvent(rho),
-    requests.GDP: lambda dp, _, mu: (
-        dp.GaussianDpEvent(_quotient(1, mu)) if mu else dp.NoOpDpEvent()
+    requests.ZCDP: _zcdp,
+    requests.GDP: lambda to, mu: (
+        to.dp.GaussianDpEvent(_quotient(1, mu)) if mu else to.dp.NoOpDpEvent()
     ),
     requests.Pure: _pure,
-    requests.BoundedRange: lambda dp, _, x: dp.ZCDpEvent(_as_float(Fraction(x) ** 2 / 8, math.inf)),
+    requests.BoundedRange: _bounded_range,
     requests.LaplaceMechanism: _laplace,
     requests.LaplaceReduction: _laplace,
     requests.DiscreteLaplaceReduction: _discrete_laplace,
     requests.BrownianReduction: _gaussian,
 }
+_RENYI = requests.ZCDP, requests.BoundedRange
+_LAPLACE = requests.LaplaceMechanism, requests.LaplaceReduction
 
 
-def _event(dp: Any, relation: str, planned: bool, request: Any) -> Any:
+def _accountant(singles: list[Any], replaces: bool) -> str:
+    """Return the accountant with the smaller bound that has events for all requests."""
+    renyi = (*_RENYI, *_LAPLACE) if replaces else _RENYI
+    return "rdp" if any(isinstance(part, renyi) for part in singles) else "pld"
+
+
+def _event(to: _Target, planned: bool, request: Any) -> Any:
     """Return the event of a single request."""
     kind, expected = type(request), "of a cost that is fixed before the mechanism runs"
     hint = (
@@ -102,18 +141,31 @@ def _event(dp: Any, relation: str, planned: bool, request: Any) -> Any:
     numbers = {field: float(value) for field, _, value in request.fields()}
     hint = "dp-accounting has no event with a delta: use a filter."
     check(not numbers.get("delta"), f"{kind.__name__}.delta", numbers.get("delta"), "0", hint)
-    return _EVENTS[kind](dp, relation, *numbers.values())
+    return _EVENTS[kind](to, *numbers.values())
 
 
-def to_dp_event(request: Request, *, planned: bool = False) -> tuple[Any, Any]:
+def to_dp_event(
+    request: Request,
+    *,
+    planned: bool = False,
+    accountant: Literal["pld", "rdp"] | None = None,
+) -> tuple[Any, Any]:
     """Return a request, or a tuple of requests, as an event of the package dp-accounting.
 
     The event costs at least as much. Its noise multiplier is the noise divided by the sensitivity.
-    `Pure` becomes randomised response (for "add-remove" zCDP), and `BoundedRange` zCDP.
+    One accountant of dp-accounting takes all parts of the event:
+
+    * "pld": `PLDAccountant`, which has no event for `ZCDP`.
+    * "rdp": `RdpAccountant`, which takes every request.
+
+    `Pure` becomes randomised response, which for "add-remove" is discrete Laplace noise of
+    sensitivity 1 ("pld") or zCDP ("rdp"). `BoundedRange` becomes zCDP ("rdp") or as `Pure`. Noise
+    for which the accountant has no event becomes as `Pure`, with epsilon `D1/t`.
 
     Make the accountant with the relation that is returned. For REPLACE_ONE, dp-accounting 0.6
     doubles the sensitivity of Gaussian noise in `PLDAccountant`, not in `RdpAccountant`
-    (google/differential-privacy#378), and its `PLDAccountant` refuses Laplace noise.
+    (google/differential-privacy#378). It charges a `SelfComposedDpEvent` of randomised response as
+    one, so that a plan has one event for each.
 
         >>> plan = (nrjax.composition.GDP(0.5), *[nrjax.composition.ZCDP(0.1)] * 3)
         >>> event, relation = nrjax.composition.to_dp_event(plan)
@@ -124,24 +176,32 @@ def to_dp_event(request: Request, *, planned: bool = False) -> tuple[Any, Any]:
         request: request whose cost was fixed beforehand, or a tuple of requests.
         planned: whether each time of noise reduction was fixed beforehand, and no release has a
             smaller time. The event is the release at that time, which yields all earlier ones.
+        accountant: accountant that takes the event, "pld" or "rdp". By default "rdp" if a request
+            is `ZCDP` or `BoundedRange`, or is Laplace noise for "replace", and otherwise "pld".
 
     Returns:
         The event, and its `dp_accounting.NeighboringRelation`: REPLACE_ONE if none is stated.
 
     Raises:
         ValueError: a request is ex post, its time may be that of a stop, it has a delta, is traced,
-            or has the relation of a group of rows; or two relations are stated.
+            or has the relation of a group of rows; or two relations are stated. Or the accountant
+            is unknown or has no event for a request.
         ModuleNotFoundError: dp-accounting is not installed.
     """
     dp, singles = _package(), list(parts(request))
+    if accountant is not None:
+        check_choice("accountant", accountant, ("pld", "rdp"))
     stated = {f"request {number}": part for number, part in enumerate(singles)}
     relation = shared_relation(**stated) or "replace"
     hint = "dp-accounting has no groups of rows."
     check(relation in _RELATIONS, "relation", relation, f"one of {tuple(_RELATIONS)}", hint)
-    events = []
-    for event, equal in itertools.groupby(_event(dp, relation, planned, one) for one in singles):
+    replaces, events = relation == "replace", []
+    to = _Target(dp, accountant or _accountant(singles, replaces), replaces)
+    for event, equal in itertools.groupby(_event(to, planned, one) for one in singles):
         count = len(list(equal))
-        events.append(event if count == 1 else dp.SelfComposedDpEvent(event, count))
+        # PLDAccountant of dp-accounting 0.6 ignores the count of randomised response.
+        once = count == 1 or isinstance(event, dp.RandomizedResponseDpEvent)
+        events += [event] * count if once else [dp.SelfComposedDpEvent(event, count)]
     event = dp.ComposedDpEvent(events) if isinstance(request, tuple) else events[0]
     return event, dp.NeighboringRelation[_RELATIONS[relation]]
 

@@ -32,6 +32,9 @@ REQUESTS = (
 EACH = pytest.mark.parametrize("request_", REQUESTS, ids=repr)
 
 
+TARGETS: dict = {"planned": True, "accountant": "rdp"}
+
+
 def theirs(event, relation):
     """Return the epsilon of an event by the Rényi accountant, at one order."""
     return dp.rdp.RdpAccountant([ORDER], relation).compose(event).get_epsilon(DELTA)
@@ -50,7 +53,7 @@ def check_epsilon(request, epsilon):
 @pytest.mark.numerical
 @EACH
 def test_the_renyi_accountant_agrees(request_):
-    event, relation = c.to_dp_event(request_, planned=True)
+    event, relation = c.to_dp_event(request_, **TARGETS)
     assert relation == (ADD if request_ is ADDED else REPLACE)
     check_epsilon(request_, theirs(event, relation))
     if hasattr(event, "noise_multiplier"):  # a planted fault: upside down
@@ -70,12 +73,77 @@ def test_the_accountant_of_loss_distributions_agrees():
         assert accountant.get_delta(epsilon + 1e-3) <= 1e-9 < accountant.get_delta(epsilon - 0.01)
 
 
+PLANS = {
+    "pure": ((c.Pure(0.1),) * 10, {"pld", "rdp"}),
+    "zCDP, discrete": ((c.ZCDP(0.01), DISCRETE), {"rdp"}),
+    "pure, discrete": ((c.Pure(0.3), DISCRETE), {"pld", "rdp"}),
+    "discrete": (DISCRETE, {"pld", "rdp"}),
+    "range, Gaussian": ((c.BoundedRange(0.3), c.GDP(0.2)), {"pld", "rdp"}),
+    "Laplace": ((c.LaplaceMechanism(0.3, 0.7), c.LaplaceReduction(2.0, 30.0)), {"pld", "rdp"}),
+    "no cost": ((c.Pure(0.0), c.GDP(0.0), c.BoundedRange(0.0)), {"pld", "rdp"}),
+    "brownian": (c.BrownianReduction(0.3, 0.7), {"pld", "rdp"}),
+}
+ACCOUNTANTS = {"pld": dp.pld.PLDAccountant, "rdp": dp.rdp.RdpAccountant}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("relation", ["replace", "add-remove"])
+def test_one_accountant_takes_all_events_of_a_plan(plan, relation):
+    request, able = PLANS[plan]
+    stated = jax.tree.map(
+        lambda one: dataclasses.replace(one, relation=relation),
+        request,
+        is_leaf=lambda one: not isinstance(one, tuple),
+    )
+    events = {}
+    for name in ("pld", "rdp"):
+        if name in able:
+            events[name], neighbours = c.to_dp_event(stated, planned=True, accountant=name)
+            accountant = ACCOUNTANTS[name](neighboring_relation=neighbours).compose(events[name])
+            assert 0 <= accountant.get_epsilon(1e-6) < 40
+        else:
+            with pytest.raises(ValueError, match=f"accountant must be 'rdp' .*got {name!r}"):
+                c.to_dp_event(stated, planned=True, accountant=name)
+    assert c.to_dp_event(stated, planned=True)[0] in events.values()
+
+
+def test_pure_requests_have_the_loss_of_randomised_response():
+    """Of an added row too: discrete Laplace noise of sensitivity 1 has exactly this loss."""
+    for relation in ("replace", "add-remove"):
+        once = c.Pure(1.0, relation=relation)
+        event, neighbours = c.to_dp_event(once)
+        accountant = dp.pld.PLDAccountant(neighbours).compose(event)
+        # P(L > 1/2) = e/(1 + e), so that delta is (e - exp(1/2))/(1 + e).
+        exact = (math.e - math.exp(0.5)) / (1 + math.e)
+        assert exact <= accountant.get_delta(0.5) <= exact * (1 + 3e-4)
+        event, neighbours = c.to_dp_event((c.Pure(0.1, relation=relation),) * 10)
+        accountant = dp.pld.PLDAccountant(neighbours).compose(event)
+        ten = epsilon_of_ten(0.1, 1e-6)
+        assert ten == pytest.approx(0.99937, abs=1e-5)
+        assert ten <= accountant.get_epsilon(1e-6) <= ten + 1.1e-3  # ten steps of its grid
+    fault = dp.rdp.RdpAccountant(neighboring_relation=ADD)
+    fault.compose(c.to_dp_event((c.Pure(0.1, relation="add-remove"),) * 10, accountant="rdp")[0])
+    assert fault.get_epsilon(1e-6) > 1.4
+
+
+def epsilon_of_ten(each, delta):
+    """Return the epsilon of ten randomised responses at a delta, by exact sums and bisection."""
+    p, n = 1 / (1 + math.exp(-each)), 10
+    laws = [(math.comb(n, k) * p**k * (1 - p) ** (n - k), (2 * k - n) * each) for k in range(n + 1)]
+    low, high = 0.0, n * each
+    for _ in range(60):
+        middle = (low + high) / 2
+        gain = sum(chance * -math.expm1(middle - loss) for chance, loss in laws if loss > middle)
+        low, high = (middle, high) if gain > delta else (low, middle)
+    return high
+
+
 @EACH
 def test_events_become_requests_that_cost_at_least_as_much(request_):
-    event, relation = c.to_dp_event(request_, planned=True)
+    event, relation = c.to_dp_event(request_, **TARGETS)
     back = c.from_dp_event(event, relation, change=1)
     assert back.relation == ("add-remove" if request_ is ADDED else "replace")
-    epsilon, again = theirs(event, relation), theirs(*c.to_dp_event(back))
+    epsilon, again = theirs(event, relation), theirs(*c.to_dp_event(back, accountant="rdp"))
     assert epsilon <= again <= epsilon * (1 + 1e-13)
 
 
