@@ -11,7 +11,6 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.pytrees import static
-from nrjax._base.sensitivities import shared_relation
 from nrjax._base.validation import as_table, check, check_positive, concrete_or_none
 from nrjax.types import Utility
 
@@ -130,8 +129,6 @@ class UtilitySequence(Utility, Generic[U]):
     def __post_init__(self):
         if self.sensitivity is not None:
             check_positive("sensitivity", self.sensitivity)
-        relation = shared_relation(sequence=self, utilities=self.utilities)
-        object.__setattr__(self, "relation", relation)
 
     @classmethod
     def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> UtilitySequence[U]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from nrjax._base.fields import explain_fields
 from nrjax._base.format import representation
-from nrjax._base.sensitivities import shared_relation, split_relation
+from nrjax._base.sensitivities import Sensitivity, shared_relation, split_relation
 
 T = TypeVar("T")
 
@@ -111,8 +111,9 @@ class Pytree:
 def _keep_relation(cls: Any, inherited: Collection[str]) -> None:
     """Give the subclasses of a class with `relation = None` a static field of that name.
 
-    A cast or a tree map turns a `Sensitivity` into a plain number. The field keeps its relation. A
-    class that states its relation by an attribute or a property gets no field.
+    The field takes the relation that a `Sensitivity` or a part among the other fields states. It
+    stays if a cast or a tree map turns the `Sensitivity` into a plain number. A class that states
+    its relation by an attribute or a property gets no field.
     """
     own, annotations = vars(cls), inspect.get_annotations(cls, **_LATE)
     is_field = "relation" in inherited or "relation" in annotations
@@ -131,17 +132,18 @@ def _keep_relation(cls: Any, inherited: Collection[str]) -> None:
 
 
 def _stating_relation(derive: Callable[..., None] | None) -> Callable[..., None]:
-    """Return a `__post_init__` that also takes the relation from the sensitivity."""
+    """Return a `__post_init__` that also takes the relation from the other fields."""
 
     def __post_init__(self: Any, *initial: Any) -> None:
         is_field = "relation" in field_names(type(self))[1]
         if is_field and self.relation is not None:
             split_relation(self.relation)
-        given = vars(self).get("sensitivity")  # `derive` may turn it into a plain number
+        # `derive` may turn a sensitivity into a plain number.
+        given = {n: v for n, v in vars(self).items() if isinstance(v, (Sensitivity, Pytree))}
         if derive is not None:
             derive(self, *initial)
         if is_field:
-            parts = {type(self).__name__: self, "sensitivity": given}
+            parts = {type(self).__name__: self, **given}
             object.__setattr__(self, "relation", shared_relation(**parts))
 
     return __post_init__

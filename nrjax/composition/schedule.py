@@ -15,7 +15,7 @@ from nrjax._base.fields import explain_fields
 from nrjax._base.keys import is_custom
 from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import static
-from nrjax._base.sensitivities import check_norm, shared_relation, split_relation
+from nrjax._base.sensitivities import check_norm
 from nrjax._base.validation import check, check_positive, float_if_large
 from nrjax.composition._ledger import Ledger, leq_with_tolerance
 from nrjax.composition._state import check_owner, select
@@ -108,10 +108,6 @@ class FilteredSchedule(Schedule):
             check_norm(self.sensitivity, self.kind.noise)
             expected = f"given for {self.kind.__name__}"
             check(self.sensitivity is not None, "sensitivity", self.sensitivity, expected)
-        if self.relation is not None:
-            split_relation(self.relation)
-        parts = {"schedule": self, "sensitivity": self.sensitivity, "guarantee": self.guarantee}
-        object.__setattr__(self, "relation", shared_relation(**parts, filter=self.filter))
         by_rule = self.rule is not None and self.rule.uses_epsilon
         if by_rule or self.kind is ExPost:
             owner = type(self.rule) if by_rule else ExPost
@@ -224,7 +220,8 @@ class FilteredSchedule(Schedule):
         known &= ~(outcome.mechanism_epsilon == jnp.inf) & (outcome.status != Status.OVERFLOW)
         outcome = outcome._replace(test_epsilon=jnp.where(known, test, 0))
         charged, ok = self.filter.spend(state, self.spent(outcome))
-        same = jax.tree.map(lambda now, then: jnp.all(now == then), state, self.state)
+        before = dataclasses.replace(self.state, saved=state.saved)  # saving changes no spending
+        same = jax.tree.map(lambda now, then: jnp.all(now == then), state, before)
         ok &= known & functools.reduce(jnp.logical_and, jax.tree.leaves(same))
         return select(released, charged.spent_or_void(charged.spent, ok), state), ok | ~released
 

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import static
-from nrjax._base.sensitivities import Sensitivity, relation_of
+from nrjax._base.sensitivities import Sensitivity
 from nrjax._base.validation import (
     as_floats,
     check,
@@ -200,11 +200,6 @@ class UnknownKeysGuarantee(Guarantee):
     def sensitivity(self) -> Any:
         """The sensitivity of the counts of keys that both neighbours hold."""
         return self.common.sensitivity
-
-    @property
-    def relation(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The relation of the neighbours, if the common guarantee states it."""
-        return relation_of(self.common)
 
     @property
     def fixed_times(self) -> Any:

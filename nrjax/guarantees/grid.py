@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.numerics import float_dtype
+from nrjax._base.sensitivities import relation_of, with_relation
 from nrjax._base.validation import check, check_integer, concrete_or_none
 from nrjax.guarantees._crossing import (
     Curve,
@@ -22,6 +23,7 @@ from nrjax.guarantees._crossing import (
 )
 from nrjax.guarantees._fixed_times import (
     FixedTimesBoundary,
+    certified_array,
     certified_number,
     check_delta,
     falling_times,
@@ -97,7 +99,48 @@ class GridBoundary(FixedTimesBoundary):
             shape = np.asarray(curve(times), np.float64)
         check_delta(boundary.delta, times.size, 1.0)
         heights = lowest_curve(times[::-1], shape[::-1], delta)[::-1]
-        return cls(boundary.sensitivity, boundary.delta, times, heights)
+        made = cls(boundary.sensitivity, boundary.delta, times, heights)
+        return with_relation(made, relation_of(boundary))
+
+    @classmethod
+    def scaled(
+        cls, *, sensitivity: float, delta: float, times: ArrayLike, shape: ArrayLike
+    ) -> Self:
+        """Return the boundary whose heights are the least valid multiple of a shape.
+
+        Use it for a curve of your own. The shape `sqrt(t)` gives the boundary of Pocock (1977),
+        which spends delta evenly over equal ratios of time. The shape `t` gives the boundary of
+        O'Brien and Fleming (1979), whose excess `(D2/t) c` over `D2^2/(2t)` is constant. Both are
+        known from group-sequential tests, with `1/t` as the information.
+
+        >>> times = 1 / np.arange(1, 11)
+        >>> options = {"sensitivity": 1.0, "delta": 1e-9, "times": times}
+        >>> pocock = nrjax.GridBoundary.scaled(**options, shape=np.sqrt(times))
+        >>> print(np.round(pocock.heights[0] / np.sqrt(pocock.times[0]), 4))
+        6.3353
+        >>> fleming = nrjax.GridBoundary.scaled(**options, shape=times)
+        >>> [round(float(costs.epsilon(1.0)), 1) for costs in (pocock, fleming)]
+        [6.8, 19.4]
+
+        Args:
+            sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
+            delta: probability with which the loss may exceed the stated epsilon.
+            times: the times, falling, shape (n,).
+            shape: heights of the curve at the times up to a factor, > 0, shape (n,).
+
+        Raises:
+            ValueError: an argument is traced or out of range, or the shape has another length than
+                the times.
+        """
+        times, shape = falling_times(times, cls.most_times), certified_array("shape", shape)
+        expected = f"{times.size} positive and finite numbers, one per time"
+        fits = shape.shape == times.shape and np.all((shape > 0) & (shape < np.inf))
+        check(fits, "shape", shape, expected)
+        level = certified_number("delta", delta)
+        check_delta(level, times.size, 1.0)
+        shape = shape / np.max(shape / np.sqrt(times))  # the search is for multiples of about 1
+        heights = lowest_curve(times[::-1], shape[::-1], level)[::-1]
+        return cls(sensitivity, delta, times, heights)
 
     @classmethod
     def minimax(cls, *, sensitivity: float, delta: float, times: ArrayLike) -> Self:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
-from nrjax._base.sensitivities import check_norm
+from nrjax._base.sensitivities import check_norm, relation_of, with_relation
 from nrjax._base.validation import check, check_positive, check_probability, concrete_or_none
 from nrjax.guarantees.grid import GridBoundary
 from nrjax.guarantees.recipe import BoundaryRecipe
@@ -56,12 +56,14 @@ class MinimaxBoundary(BoundaryRecipe):
         hint = "Use a nrjax.Grid, or a boundary for any times, such as tight_at_epsilon=0.3."
         check(times is not None, "schedule", schedule, "one of fixed times", hint)
         falling = np.unique(np.asarray(times).astype(float_dtype()))[::-1]
-        return GridBoundary.minimax(sensitivity=self.sensitivity, delta=self.delta, times=falling)
+        options: Any = {"sensitivity": self.sensitivity, "delta": self.delta}
+        return with_relation(GridBoundary.minimax(**options, times=falling), relation_of(self))
 
     def between(self, low: float, high: float, count: int) -> GridBoundary:
         """Return the boundary whose `count` times cost epsilons from `low` to `high`.
 
         The epsilons have equal ratios (`GridBoundary.minimax_levels`).
         """
-        ends = {"low": low, "high": high, "levels": count}
-        return GridBoundary.minimax_levels(sensitivity=self.sensitivity, delta=self.delta, **ends)
+        options: Any = {"sensitivity": self.sensitivity, "delta": self.delta}
+        made = GridBoundary.minimax_levels(**options, low=low, high=high, levels=count)
+        return with_relation(made, relation_of(self))
