@@ -6,6 +6,7 @@
 import functools
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import jax
@@ -80,19 +81,31 @@ def round_field_down(owner: Any, name: str) -> None:
 def argument(request: Any, dtype: Any) -> Array:
     """Return what a request's cost depends on: `D1/t`, `D2^2/t` or the request's first field.
 
-    D1 and D2 are the l1- and the l2-sensitivity, and t is the time. `D1/t` and a first field are
-    rounded up. `D2^2/t` is not, since its cost is rounded up. For discrete Laplace noise the result
-    is an array of three numbers: `D1/t`, D1 and t.
+    D1 and D2 are the l1- and the l2-sensitivity, and t is the time. `D1/t` is rounded up unless it
+    is known to be exact. A first field is rounded up. `D2^2/t` is not, since its cost is rounded
+    up. For discrete Laplace noise the result is an array of three numbers: `D1/t`, D1 and t.
     """
     if not hasattr(request, "noise"):
         return cast_up(next(request.fields())[2], dtype)
     size, time = jnp.asarray(request.sensitivity, dtype), jnp.asarray(request.time, dtype)
     if isinstance(request, requests.BrownianReduction):
         return size / time * size
-    epsilon = round_up(size / time, 4)
+    epsilon = size / time
+    if not _is_quotient(epsilon, request.sensitivity, request.time):
+        epsilon = round_up(epsilon, 4)
     if isinstance(request, requests.DiscreteLaplaceReduction):
         return jnp.stack([epsilon, size, time])
     return epsilon
+
+
+def _is_quotient(result: Array, first: Any, second: Any) -> bool:
+    """Return whether numbers are concrete, and the quotient of two is exactly the third."""
+    known = [concrete_or_none(number) for number in (result, first, second)]
+    if any(number is None or number.ndim for number in known):
+        return False
+    exact, a, b = (float(number) for number in known if number is not None)
+    is_usable = 0 < exact < math.inf and 0 < a < math.inf and 0 < b < math.inf
+    return is_usable and Fraction(exact) * Fraction(b) == Fraction(a)
 
 
 def request_cost(cost: Cost, request: Any, dtype: Any) -> Array:

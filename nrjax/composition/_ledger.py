@@ -25,7 +25,7 @@ from nrjax._base.sensitivities import shared_relation
 from nrjax._base.validation import check, concrete_or_none
 from nrjax.composition import _state
 from nrjax.composition._costs import CostModel
-from nrjax.composition._state import LedgerState, Round, Spending, select
+from nrjax.composition._state import Charges, LedgerState, Round, Spending, charge_once, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Request, names, parts
 
 TOLERANCE = 64
@@ -64,6 +64,8 @@ def has_terms_of(request: Request, round: Round, dtype: Any) -> Array:
     expected = f"of the kinds with which its round was opened: {names(round.kinds)}"
     check(kinds == round.kinds, "request", request, expected)
     for cap, fixed in zip(caps_of(request, dtype), round.caps, strict=True):
+        if cap is None and fixed is None:
+            continue
         equal = jnp.asarray((cap is None) == (fixed is None) and (cap is None or cap == fixed))
         expected = f"with the caps with which its round was opened: {format_value(round.caps)}"
         known = concrete_or_none(equal)
@@ -142,21 +144,23 @@ class Ledger(CostModel, abc.ABC):
         """Return whether each cost unit is refunded when a round closes (deltas are not)."""
         return jnp.arange(len(self._units)) % 2 == 0
 
-    def _charges(self, request: Request, dtype: Any) -> list[Array]:
+    def _charges(self, request: Request, dtype: Any) -> Charges:
         """Return the cost of each part of a request."""
         singles = list(parts(request))
         hint = "Only `close` takes (), if nothing was released."
         check(bool(singles), "request", request, "a request, or a tuple of at least one", hint)
-        return [self._charge(part, dtype) for part in singles]
+        return charge_once(singles, lambda part: self._charge(part, dtype))
 
     def _sum(self, request: Request, dtype: Any) -> Array:
         """Return the refundable part of a request's cost, and the rest, shape (2, units)."""
         refunded = self._refunded()
-        charges = [jnp.zeros((2, refunded.size), dtype)]
-        for part, charge in zip(parts(request), self._charges(request, dtype), strict=True):
+
+        def split(part: Any, charge: Array) -> Array:
             back = refunded & isinstance(part, self._stopped)
-            charges.append(jnp.where(jnp.stack([back, ~back]), charge, 0))
-        return _state.sum_up(jnp.stack(charges))
+            return jnp.where(jnp.stack([back, ~back]), charge, 0)
+
+        zero = jnp.zeros((2, refunded.size), dtype)
+        return _state.sum_up(self._charges(request, dtype).change(split).stacked(zero))
 
     def remaining(self, state: LedgerState, round: Round | None = None) -> Array:
         """Return the budget that is neither spent nor reserved, rounded down.
@@ -175,7 +179,8 @@ class Ledger(CostModel, abc.ABC):
 
         Mechanisms that are still running count only if they were opened with `open`.
         """
-        return self._fits(state, _total(state, self._charges(request, self._dtype_of(state))))
+        charges = self._charges(request, self._dtype_of(state))
+        return self._fits(state, charges.added_to(state.spent))
 
     def take(self, state: LedgerState, request: Request) -> tuple[LedgerState, Array]:
         """Charge a request BEFORE its mechanism runs. Run it only if the request is admitted.
@@ -184,7 +189,7 @@ class Ledger(CostModel, abc.ABC):
             The new state, and whether the request is admitted (bool). If it is not, the state is
             unchanged.
         """
-        spent = _total(state, self._charges(request, self._dtype_of(state)))
+        spent = self._charges(request, self._dtype_of(state)).added_to(state.spent)
         ok = self._fits(state, spent)
         return select(ok, dataclasses.replace(state, spent=spent), state), ok
 
@@ -204,8 +209,9 @@ class Ledger(CostModel, abc.ABC):
         dtype = self._dtype_of(state)
         charges = self._charges(spent, dtype)
         lowered = 1 - TOLERANCE * float(jnp.finfo(dtype).eps)
-        ok = self._fits(state, _total(state, [charge * lowered for charge in charges]))
-        return state.spent_or_void(_total(state, charges), ok), ok
+        least = charges.change(lambda _, charge: charge * lowered)
+        ok = self._fits(state, least.added_to(state.spent))
+        return state.spent_or_void(charges.added_to(state.spent), ok), ok
 
     def open(self, state: LedgerState, request: Request) -> tuple[LedgerState, Round, Array]:
         """Open a round, which may overlap others, and reserve the cost of its first release.

@@ -15,10 +15,12 @@ every number in an addition is a multiple of `least_cost * eps`.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from nrjax._base.fields import explain_fields
@@ -26,6 +28,9 @@ from nrjax._base.numerics import two_sum
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.tracing import INLINE
 from nrjax._base.validation import check, check_integer, concrete_or_none
+
+_FEW = 64
+"""Largest number of parts of a request that are charged one by one, though some may be equal."""
 
 
 @explain_fields
@@ -95,6 +100,54 @@ def sum_up(costs: Array) -> Array:
     return rounded_up(add_all(Spending(zero, zero), costs))
 
 
+class Charges(NamedTuple):
+    """The costs of the parts of a request, where equal parts have one cost.
+
+    Attributes:
+        parts: the parts that differ.
+        costs: cost of each of `parts`.
+        places: place in `parts` of each part of the request.
+    """
+
+    parts: list[Any]
+    costs: list[Array]
+    places: list[int]
+
+    def change(self, function: Callable[[Any, Array], Array]) -> "Charges":
+        """Return the charges with `function(part, cost)` in place of each cost."""
+        return self._replace(costs=list(map(function, self.parts, self.costs)))
+
+    def stacked(self, *first: Array) -> Array:
+        """Return `first` and the cost of each part of the request, as one array."""
+        rows = jnp.stack([*first, *self.costs])
+        if len(self.costs) == len(self.places):
+            return rows
+        return rows[np.append(np.arange(len(first)), np.array(self.places) + len(first))]
+
+    def added_to(self, spent: Spending) -> Spending:
+        """Return the sum `spent` plus the costs, added one by one."""
+        if len(self.costs) == len(self.places):
+            return functools.reduce(add, self.costs, spent)
+        return add_all(spent, self.stacked())
+
+
+def charge_once(parts: list[Any], cost: Callable[[Any], Array]) -> Charges:
+    """Return the charges of a request, whose equal parts are charged once if there are many.
+
+    Parts are equal if they are one object, or if they follow each other.
+    """
+    if len(parts) <= _FEW:
+        return Charges(parts, list(map(cost, parts)), list(range(len(parts))))
+    differing, places, known = [], [], {}
+    for part in parts:
+        if id(part) not in known:
+            if not differing or differing[-1] != part:
+                differing.append(part)
+            known[id(part)] = len(differing) - 1
+        places.append(known[id(part)])
+    return Charges(differing, list(map(cost, differing)), places)
+
+
 def select(ok: Array, new: Any, old: Any) -> Any:
     """Return a pytree with the leaves of `new` where `ok` is true, and of `old` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
@@ -127,6 +180,8 @@ class LedgerState(Pytree):
             part that may be refunded, then the part that is charged in any case.
         last: number of the round that was opened last, int32.
         fixed: Rényi order or odometer's gamma for which costs are computed; None if there is none.
+        saved: mark of the state in a file from which this state was made, uint32, shape (2,); None
+            if it was made from no such state.
         owner: name of the class that made the state (static).
         relation: relation of the neighbours of all that was spent (static).
         dtype: dtype in which the state was made (static).
@@ -140,6 +195,7 @@ class LedgerState(Pytree):
     owner: str = static()
     relation: str | None = static()
     dtype: str = static()
+    saved: Array | None = None
 
     def with_reservations(self, spent: Spending, own: Array | None = None) -> Spending:
         """Return `spent` plus the reservations of all rounds except those marked by `own`."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
-import operator
 import os
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nrjax._base.validation import check, concrete_or_none
 from nrjax._base.version import __version__
@@ -115,7 +113,8 @@ def from_json(owner: CostModel, text: str, rounds: int = 0) -> LedgerState:
 
 def load(path: str | os.PathLike[str], owner: CostModel, rounds: int = 0) -> LedgerState:
     """Return the state in a file that `save` wrote: see `from_json`."""
-    return from_json(owner, Path(path).read_text("utf-8"), rounds)
+    state = from_json(owner, Path(path).read_text("utf-8"), rounds)
+    return dataclasses.replace(state, saved=_mark(to_json(owner, state)))
 
 
 def save(
@@ -136,6 +135,9 @@ def save(
         >>> new, ok = filter.take(state, nrjax.composition.GDP(mu=0.1))
         >>> nrjax.composition.save("budget.json", filter, new, previous=state)
 
+    A state that was saved carries a mark (`LedgerState.saved`), as one that was loaded does. All
+    states that are made from it afterwards carry the mark too.
+
     Args:
         path: the file.
         owner: the filter or odometer.
@@ -143,16 +145,14 @@ def save(
         previous: state that the file holds, loaded or saved last; None for a new file.
 
     Raises:
-        ValueError: the file holds another state than `previous`, or is damaged. Or the state has
-            less spending than `previous`, so that it was not made from it.
+        ValueError: the file holds another state than `previous`, or is damaged. Or the state was
+            not made from `previous` after that was loaded or saved.
         FileExistsError: another process is saving, or was killed while it was saving. Then remove
             the file `.NAME.saving` that the message names.
     """
     # If the path is a link, the file to which it leads is replaced, not the link.
     given, path, text = str(path), Path(path).resolve(), to_json(owner, state)
     expected = None if previous is None else to_json(owner, previous)
-    if previous is not None:
-        _check_follows(state, previous)
     new = path.with_name(f".{path.name}.saving")
     file = new.open("x", encoding="utf-8")  # a lock: fails while another process is saving
     try:
@@ -161,6 +161,8 @@ def save(
             hint = "Load the state again, and request again, before the mechanism runs."
             same, got = found == expected, found and "another state"
             check(same, given, got, "the file of the state `previous`", hint)
+            if expected is not None:
+                _check_follows(state, previous, _mark(expected))
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -168,18 +170,20 @@ def save(
         new.unlink(missing_ok=True)
         raise
     new.replace(path)  # outside: from here on the name may be another process's lock
+    object.__setattr__(state, "saved", _mark(text))
 
 
-def _check_follows(state: LedgerState, previous: LedgerState) -> None:
-    """Check that a state has no less spending than an earlier one, as refunds come from rounds."""
-    total, before = _exact(state.with_reservations(state.spent)), _exact(previous.spent)
-    follows = all(map(operator.ge, total, before)) and int(state.last) >= int(previous.last)
-    hint = "Request from the state that was loaded, not from a new one."
+def _check_follows(state: LedgerState, previous: Any, mark: Array) -> None:
+    """Check that a state was made from the previous one, or that there is nothing to lose."""
+    charged = np.asarray(previous.with_reservations(previous.spent).total)
+    follows = state.saved is not None and np.array_equal(state.saved, mark)
+    follows |= not np.any(charged)
     got = f"a state with {float(state.spent.total[0]):.6g} spent"
+    hint = "Request from the state that was loaded or saved, not from an earlier one."
     check(follows, "state", got, "one that was made from `previous`", hint)
 
 
-def _exact(spent: Spending) -> list[Any]:
-    """Return a sum of costs without rounding."""
-    pairs = zip(*(np.asarray(number, float).tolist() for number in spent), strict=True)
-    return [Fraction(a) + Fraction(b) if math.isfinite(a) else math.inf for a, b in pairs]
+def _mark(text: str) -> Array:
+    """Return the mark of the state that a text holds."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return jnp.asarray(np.frombuffer(digest[:8], np.uint32))

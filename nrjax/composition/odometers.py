@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from nrjax._base.notions import Notion
 from nrjax._base.validation import check, check_numbers, check_positive, check_probability
 from nrjax.composition import _costs as costs
-from nrjax.composition._state import LedgerState, add, check_owner, new_state, rounded_up
+from nrjax.composition._state import LedgerState, charge_once, check_owner, new_state, rounded_up
 from nrjax.composition.conversions import ORDER
 from nrjax.composition.requests import Request, parts
 from nrjax.guarantees import MixtureBoundary, OneSidedMixtureBoundary
@@ -52,15 +52,18 @@ class _Odometer(costs.CostModel, abc.ABC):
                 out of range makes all later bounds infinite.
         """
         is_own = check_owner(self, state)
-        total = state.spent
-        for part in parts(spent):
+        dtype = state.spent.total.dtype
+
+        def charge(part: Any) -> Array:
             notion, hint = getattr(part, "notion", None), "Use an ExPostFilter."
             expected = "pure or probabilistic, since the bound is on losses"
             bounding = notion is None or notion.bounds_losses
             check(bounding, "notion of the request", notion, expected, hint)
-            charge = self._charge(part, total.total.dtype)
-            total = add(total, jnp.where(is_own & (charge[0] < jnp.inf), charge, jnp.inf))
-        return dataclasses.replace(state, spent=total)
+            cost = self._charge(part, dtype)
+            return jnp.where(is_own & (cost[0] < jnp.inf), cost, jnp.inf)
+
+        charges = charge_once(list(parts(spent)), charge)
+        return dataclasses.replace(state, spent=charges.added_to(state.spent))
 
     def _spent(self, state: LedgerState) -> Array:
         """Return the costs spent, rounded up, or infinity for another order or gamma, (units,)."""

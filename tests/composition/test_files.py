@@ -217,3 +217,34 @@ def test_a_state_of_less_spending_is_refused(path):
     c.save(path, ZCDP, nothing_left, previous=loaded)
     with pytest.raises(ValueError, match="made from `previous`"):
         c.save(path, ZCDP, loaded, previous=nothing_left)
+
+
+def test_a_branch_from_an_older_state_is_refused(path):
+    """Its sum may be larger, but it lacks what the file's state has spent or reserved."""
+    filter, kind = c.UnifiedFilter(1.0, 1e-6), c.BrownianReduction
+    c.save(path, filter, filter.init(rounds=2))
+    older = c.load(path, filter, rounds=2)
+    opened, round, _ = filter.open(older, kind(1.0, 120.0))
+    taken = granted(filter.take(older, c.ZCDP(0.002)))
+    for newer in (taken, opened):
+        c.save(path, filter, newer, previous=older)
+        branches = [granted(filter.take(older, c.ZCDP(0.01))), filter.open(older, kind(1.0, 60.0))]
+        branches = [branches[0], branches[1][0], jax.jit(filter.take)(older, c.ZCDP(0.012))[0]]
+        for branch in branches:
+            with pytest.raises(
+                ValueError, match=r"from `previous` .* loaded or saved, not from an"
+            ):
+                c.save(path, filter, branch, previous=newer)
+        assert filter.remaining(c.load(path, filter)) == filter.remaining(newer)
+        path.unlink()
+        c.save(path, filter, older)
+    # A round that reserved more than it cost lowers the sum.
+    c.save(path, filter, opened, previous=older)
+    closed = granted(filter.close(opened, round, kind(1.0, 240.0)))
+    compiled = jax.jit(filter.take)(closed, c.ZCDP(0.001))[0]
+    c.save(path, filter, closed, previous=opened)
+    with pytest.raises(ValueError, match="made from `previous`"):  # made before `closed` was saved
+        c.save(path, filter, compiled, previous=closed)
+    again = jax.jit(filter.take)(c.load(path, filter), c.ZCDP(0.001))[0]
+    c.save(path, filter, again, previous=closed)
+    assert filter.remaining(c.load(path, filter)) == filter.remaining(again)

@@ -237,3 +237,68 @@ def test_a_round_may_be_rewound_to_less_after_a_tolerated_charge():
     assert ok
     assert filter.rewind(state, round, c.ExPost(0.4))[1]
     assert not filter.rewind(state, round, c.ExPost(0.6))[1]
+
+
+def test_exact_quotients_are_not_rounded_up():
+    """Four requests of a quarter fit into a budget of 1."""
+    filter, kind = c.ExPostFilter(1), c.LaplaceMechanism
+    for size, time, number in (
+        (1, 4, 4),
+        (3, 3, 1),
+        (0.5, 4.0, 8),
+        (1.0, 2.0**20, 2**20),
+        (7, 28, 4),
+    ):
+        for cast in (float, int, np.float32, jnp.asarray):
+            if cast is int and size == 0.5:
+                continue
+            once = kind(cast(size), cast(time))
+            plan = (once,) * number
+            assert filter.admits(filter.init(), plan)
+            assert not filter.admits(filter.init(), (*plan, once))
+    eight = (c.DiscreteLaplaceReduction(2, 16.0),) * 8
+    assert filter.admits(filter.init(), eight)
+    compiled = jax.jit(lambda time: filter.admits(filter.init(), (kind(1.0, time),) * 4))
+    assert not compiled(4.0)  # unknown numbers are rounded up
+    for size, time in ((1, 3), (0.1, 0.3), (1.0, 7.0), (2**24 + 1, 2**24), (1e-30, 1e10)):
+        cost = filter.cost(kind(size, time))
+        assert exact.rational(cost) >= Fraction(size) / Fraction(time)
+    assert Fraction(float(np.asarray(2**24 + 1, np.float32) / 2**24)) < Fraction(2**24 + 1, 2**24)
+
+
+@pytest.mark.parametrize("name", ["one object", "equal objects", "two in turn"])
+def test_equal_requests_are_charged_once(name, monkeypatch):
+    """The sums are those of requests that are taken one by one."""
+    filter, odometer = c.ZCDPFilter(1.0, 1e-6, 1e-7), c.RenyiOdometer(5.0, 1e-6)
+    one, two = c.ZCDP(1e-7), c.GDP(1e-4)
+    of_size = {
+        "one object": lambda n: (one,) * n,
+        "equal objects": lambda n: tuple(c.ZCDP(1e-7) for _ in range(n)),
+        "two in turn": lambda n: ((one, two),) * (n // 2),
+    }[name]
+    few, state, spent = of_size(70), filter.init(), odometer.init()
+    for part in c.requests.parts(few):
+        state, spent = granted(filter.take(state, part)), odometer.spend(spent, part)
+    assert granted(filter.take(filter.init(), few)) == state
+    assert granted(filter.spend(filter.init(), few)) == state
+    assert odometer.spend(odometer.init(), few) == spent
+    charged, charge = [], c.ZCDPFilter._charge
+
+    def counted(self, request, dtype):
+        charged.append(request)
+        return charge(self, request, dtype)
+
+    monkeypatch.setattr(c.ZCDPFilter, "_charge", counted)
+    size = 100_000 if name == "one object" else 5_000
+    many = of_size(size)
+    state = granted(filter.take(filter.init(), many))
+    assert len(charged) <= 2
+    total = size * Fraction(1e-7)
+    total = total if name != "two in turn" else (total + size * Fraction(1e-4) ** 2 / 2) / 2
+    excess = exact.rational(state.spent.total[0]) + exact.rational(state.spent.residual[0]) - total
+    assert -total * Fraction(2, 2**53) <= excess <= total * Fraction(1e-6)
+    opened, round, ok = filter.open(filter.init(1), many)
+    assert ok
+    assert filter.rewind(opened, round, many)[1]
+    assert filter.close(opened, round, many)[1]
+    assert len(charged) <= 8
