@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import decimal
 import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +28,16 @@ from nrjax._base.validation import (
 )
 from nrjax.counts.unknown_keys import check_held, common_changes, laplace_quantile
 from nrjax.guarantees import HockeyStickBoundary
-from nrjax.processes._kernel import laplace, random_bits, uniform
+from nrjax.processes._kernel import laplace, random_bits
 
+_ONE, _SHIFT = 2**64, 192
+"""The probability 1 in units of the chances, and the number of bits of fractions of numbers."""
+_ROUNDING = decimal.Decimal("1e-15")
+"""Relative rounding error of an epsilon and a delta per key."""
+_LARGEST = 16.0
+"""Largest epsilon of geometric noise per key, beyond which it is no larger than at this one."""
+_MOST = 2**20
+"""Largest number of counts that geometric noise may hide."""
 METHODS = ("laplace", "gaussian", "geometric")
 
 _UP = 1 + 32 * float(np.finfo(np.float32).eps)
@@ -56,10 +67,10 @@ class KeyThreshold(Pytree):
     * "laplace": noise of scale `M/epsilon`, which shows a key of one user with probability p, where
       `1 - (1 - p)^m = delta` (Korolova et al. 2009).
     * "gaussian": noise of the exact Gaussian mechanism at half of delta, and p for the other half.
-    * "geometric": integer noise, geometric and cut off at the threshold, with `epsilon/M` per key
-      (Desfontaines, Voss and Gipson 2022), which shows the most keys possible if m = 1. Draws in
-      float32 are too coarse for a small delta: 1e-6 becomes 1.2e-6 at epsilon 0.1, and 1e-8 becomes
-      3.4e-8 at epsilon 0.5. Use float64 (JAX_ENABLE_X64=1).
+    * "geometric": integer noise with `epsilon/M` per key, geometric and cut off at both ends, which
+      shows a key with the largest probability possible if M = 1. The probability is that of the
+      optimal partition selection (Desfontaines, Voss, Gipson and Mandayam 2022), rounded down.
+      Draws have 64 bits, in float32 too.
 
     The parameter of the noise allows for the factor `(1 - p)^-m` between neighbours.
 
@@ -72,9 +83,11 @@ class KeyThreshold(Pytree):
         counts: number of users who hold each key, at least 1, shape (keys,).
         scale: scale of the Laplace noise, standard deviation of the Gaussian noise, or `1/epsilon`
             of the geometric noise per key.
-        threshold: noisy count above which a key is shown. Geometric noise is cut off at it.
+        threshold: noisy count above which a key is shown, and the largest geometric noise.
         least: smallest noisy count that `found` includes.
         method: "laplace", "gaussian" or "geometric" (static).
+        chances: probabilities with which counts 1, 2, ... are shown, times 2^64, in two words,
+            uint32, shape (2, size), for geometric noise; else None.
     """
 
     counts: Any
@@ -82,6 +95,7 @@ class KeyThreshold(Pytree):
     threshold: Any
     least: ArrayLike = -math.inf
     method: str = static(default="laplace")
+    chances: Any = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self):
         check_held(self.counts)
@@ -89,6 +103,9 @@ class KeyThreshold(Pytree):
         check_positive("threshold", self.threshold)
         check_numbers("least", self.least, lambda n: ~np.isnan(n), "a number, not NaN")
         check_choice("method", self.method, METHODS)
+        fits = (self.chances is not None) == (self.method == "geometric")
+        hint = "Use KeyThreshold.fitted."
+        check(fits, "chances", self.chances, "given for geometric noise only", hint)
 
     @classmethod
     def fitted(
@@ -121,7 +138,7 @@ class KeyThreshold(Pytree):
         epsilon = check_number("epsilon", epsilon)  # a narrow one would round the scale
         fits, expected = lambda n: (n > 0) & (n <= 0.1), "above 0 and at most 0.1"
         delta = check_number("delta", delta, fits, expected)
-        part = delta / 2 if method == "gaussian" else delta
+        part, chances = delta / 2 if method == "gaussian" else delta, None
         # Geometric noise has an end, which every change moves: changes share delta, not keys.
         chance = -math.expm1(
             math.log1p(-part) / (changes if method == "geometric" else keys_per_user)
@@ -137,17 +154,20 @@ class KeyThreshold(Pytree):
             threshold = 1 - scale * float(ndtri(chance)) * _UP
         elif method == "geometric":
             each = epsilon / changes
-            scale, threshold = 1 / each, _cut(each, chance)
-            distances = np.arange(1, threshold + 1)
-            weights = np.exp(-each * distances)
-            deviation = math.sqrt(2 * weights @ distances**2 / (1 + 2 * weights.sum()))
+            found = _chances(each, chance)
+            weights = np.diff(np.array(found, float) / _ONE, prepend=0.0)
+            scale, threshold = 1 / each, int(np.argmax(weights))  # the likeliest noise is 0
+            deviation = math.sqrt(weights @ (threshold - np.arange(len(found))) ** 2)
+            found += [_ONE] * (2 ** math.ceil(math.log2(len(found) + 1)) - len(found))
+            words = np.array([min(number, _ONE - 1) for number in found], np.uint64)
+            chances = np.stack([words >> 32, words & 0xFFFFFFFF]).astype(np.uint32)
         else:
             scale = changes / rest * _UP
             deviation = math.sqrt(2) * scale
             threshold = 1 + scale * laplace_quantile(chance) * _UP
         least = deviation / error
         counts = as_floats("counts", counts, lambda n: n.ndim == 1, "a vector of whole numbers")
-        return cls(counts, scale, float(threshold), least, method)
+        return cls(counts, scale, float(threshold), least, method, chances)
 
     def run(self, key: Array) -> KeyCounts:
         """Run the trial with a random key, also under `jit` and `vmap`."""
@@ -156,11 +176,11 @@ class KeyThreshold(Pytree):
         key = jax_key(check_key(key))
         if self.method == "gaussian":
             noise = scale * normals(key, counts.shape, dtype)
+        elif self.method == "geometric":
+            words = jax.random.bits(key, (2, *counts.shape), jnp.uint32)
+            noise = self.threshold - _below(jnp.asarray(self.chances), *words).astype(dtype)
         else:
-            bits = random_bits(key, counts.shape, dtype)
-            noise = scale * laplace(bits, dtype)
-            if self.method == "geometric":
-                noise = _geometric(jax.random.fold_in(key, 1), bits, self.threshold, scale)
+            noise = scale * laplace(random_bits(key, counts.shape, dtype), dtype)
         # For a count of 1 the right side is the threshold minus 1, without further rounding.
         is_shown = noise > jnp.asarray(self.threshold, dtype) - counts
         release = jnp.where(is_shown, counts + noise, 0)
@@ -168,21 +188,48 @@ class KeyThreshold(Pytree):
         return KeyCounts(release, found)
 
 
-def _cut(epsilon: float, delta: float) -> int:
-    """Return the largest absolute value k of geometric noise, whose probability is <= delta."""
-    grown = math.exp(epsilon)
-    k = math.ceil(math.log((grown + 2 * delta - 1) / ((grown + 1) * delta)) / epsilon * (1 + 1e-12))
-    return max(k, 1)
+def _chances(epsilon: float, delta: float) -> list[int]:
+    """Return the largest probabilities with which counts 1, 2, ... may be shown, times 2^64.
 
-
-def _geometric(key: Array, bits: Array, cut: Any, scale: Array) -> Array:
-    """Return geometric noise on the integers from -cut to cut, by inverse transform.
-
-    `P(|X| >= j) = (exp(-(j - 1) e) - exp(-cut e)) / (exp(e)/2 + 1/2 - exp(-cut e))` for j >= 1.
+    They are the optimal ones, `p(n + 1) = min(e p(n) + delta, 1 - (1 - p(n) - delta)/e, 1)` with
+    `p(0) = 0` and `e = exp(epsilon)` (Desfontaines, Voss, Gipson and Mandayam 2022, Theorem 1),
+    rounded down, up to the first that is 1.
     """
-    e, dtype = 1 / scale, scale.dtype
-    end = jnp.exp(-jnp.asarray(cut, dtype) * e)
-    draw = uniform(bits, dtype) * ((jnp.exp(e) + 1) / 2 - end) + end
-    distance = jnp.where(draw > 1, 0, 1 + jnp.floor(-jnp.log(draw) * scale))
-    sign = jax.random.rademacher(key, bits.shape, dtype)
-    return sign * jnp.minimum(distance, cut)
+    with decimal.localcontext(prec=60):
+        level = decimal.Decimal(min(epsilon, _LARGEST)) * (1 - _ROUNDING)
+        grown = level.exp() * (1 - decimal.Decimal("1e-55"))
+        e = int(grown * 2**_SHIFT)
+
+    def curve(step: int) -> list[int]:
+        found = [0]
+        while found[-1] < _ONE and len(found) <= _MOST:
+            rest = _ONE - found[-1] - step
+            up, down = (found[-1] * e >> _SHIFT) + step, _ONE + ((-rest << _SHIFT) // e)
+            found.append(min(up, down, _ONE))
+        return found[1:]
+
+    step = int(Fraction(delta) * Fraction(1 - _ROUNDING) * _ONE)
+    # Each number is rounded down by less than 1, which adds at most e to each term of a divergence.
+    step -= (2 * len(curve(step)) + 8) * ((e >> _SHIFT) + 1)
+    expected = "above 1e-10, or much larger for a small epsilon"
+    check(step > 0, "delta", delta, expected)
+    found = curve(step)
+    check(found[-1] == _ONE, "epsilon", epsilon, f"such that counts up to {_MOST:,} are shown")
+    return found
+
+
+def _below(chances: Array, high: Array, low: Array) -> Array:
+    """Return how many of the rising `chances` are at most a random number, by bisection.
+
+    Args:
+        chances: high and low words of the numbers, uint32, shape (2, 2^k).
+        high: high words of random numbers.
+        low: low words of random numbers.
+    """
+    place, size = jnp.zeros(high.shape, jnp.int32), chances.shape[1]
+    while size > 1:
+        size //= 2
+        first, second = chances[:, place + (size - 1)]
+        is_below = (first < high) | ((first == high) & (second <= low))
+        place = jnp.where(is_below, place + size, place)
+    return place

@@ -1,8 +1,11 @@
 """Counts of unknown keys against exact divergences, and the one-shot baselines."""
 
 import dataclasses
+import decimal
 import functools
+import itertools
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +15,6 @@ from scipy import stats
 
 import nrjax
 from nrjax.counts import KeysShown, KeyThreshold, shown, unknown_keys
-from nrjax.counts.thresholds import _cut
 from nrjax.counts.unknown_keys import KeyNoise
 from nrjax.processes import Brownian
 from nrjax.processes._kernel import laplace
@@ -191,32 +193,73 @@ def test_noise_that_hides_no_keys_is_refused():
 # One release
 
 
-def geometric(e, cut):
-    """Return the probabilities of geometric noise from -cut to cut."""
-    weights = np.exp(-e * np.abs(np.arange(-cut, cut + 1.0)))
-    return weights / weights.sum()
+OPTIMAL = (
+    *(("1", "1e-6", 1, 1, 1e-06), ("1", "1e-6", 1, 5, 8.57910248837216e-05)),
+    *(("1", "1e-6", 1, 14, 0.6998870989884536), ("1", "1e-6", 1, 20, 0.9992566750275028)),
+    *(("0.3", "1e-6", 1, 10, 5.4552112194693107e-05), ("0.3", "1e-6", 1, 40, 0.4651984969212113)),
+    *(("0.3", "1e-6", 1, 50, 0.9733765169927194), ("2", "0.05", 1, 2, 0.41945280494653253)),
+    *(("2", "0.05", 1, 3, 0.9281982450870485), ("1", "1e-6", 3, 20, 0.0006612298688103238)),
+    *(("1", "1e-6", 3, 40, 0.5202371425266316), ("1", "1e-6", 3, 60, 0.9993902790744336)),
+    *(("3", "1e-8", 2, 13, 0.42259311476743233), ("3", "1e-8", 2, 20, 0.9999841017005957)),
+)
+"""Epsilon, delta, keys per user, users, and the probability of keeping a key by python-dp 1.1.5.
+
+It is `create_truncated_geometric_partition_strategy(...).probability_of_keep(users)`.
+"""
 
 
-def excess(e, cut, chance):
-    """Return the largest excess of one key's divergences over `chance`, both orders, all counts."""
-    noise, most = geometric(e, cut), 0.0
-    for count in range(2 * cut + 2):
-        laws = []
-        for held in (count, count + 1):
-            law = np.zeros(3 * cut + 5)  # by noisy count; hidden ones at place 0
-            for x, p in zip(range(-cut, cut + 1), noise, strict=True):
-                law[held + x if held and held + x > cut else 0] += p
-            laws.append(law)
-        for p, q in (laws, laws[::-1]):
-            most = max(most, np.maximum(p - math.exp(e) * q, 0).sum())
-    return most - chance
+def chances_of(trial):
+    """Return the probabilities with which counts 1, 2, ... are shown, times 2^64."""
+    high, low = np.asarray(trial.chances, object)
+    chances = [(int(a) << 32) + int(b) for a, b in zip(high, low, strict=True)]
+    return [*(x for x in chances if x < 2**64 - 1), 2**64]
 
 
-@pytest.mark.parametrize(("e", "chance"), [(1.0, 1e-3), (0.3, 1e-6), (2.0, 0.05)])
-def test_geometric_noise_is_private_and_cut_off_as_late_as_possible(e, chance):
-    cut = _cut(e, chance)
-    assert excess(e, cut, chance) <= 1e-12
-    assert excess(e, cut - 1, chance) > 0
+@pytest.mark.parametrize(("epsilon", "delta", "keys", "users", "known"), OPTIMAL)
+def test_geometric_noise_is_the_optimal_partition_selection(epsilon, delta, keys, users, known):
+    options = {"epsilon": float(epsilon), "delta": float(delta), "keys_per_user": keys}
+    chances = chances_of(KeyThreshold.fitted([5], "geometric", **options))
+    shown = Fraction(chances[min(users, len(chances)) - 1], 2**64)
+    with decimal.localcontext(prec=60):
+        e = (decimal.Decimal(epsilon) / keys).exp()
+        each, optimal = 1 - ((1 - decimal.Decimal(delta)).ln() / keys).exp(), decimal.Decimal(0)
+        for _ in range(users):
+            optimal = min(e * optimal + each, 1 - (1 - optimal - each) / e)
+        assert float(optimal) == pytest.approx(known, rel=1e-14)
+    assert Fraction(optimal) * (1 - Fraction(1e-8)) <= shown <= Fraction(optimal)
+
+
+def excess(chances, epsilon, delta):
+    """Return the largest excess of one key's divergences over delta, both orders, all counts.
+
+    A count n with noise `threshold - m` is shown with the probability of m, for all m < n.
+    """
+    steps = [b - a for a, b in itertools.pairwise([0, *chances])]
+    most = -math.inf
+    with decimal.localcontext(prec=60):
+        e = decimal.Decimal(epsilon).exp()
+        for count in range(len(steps) + 2):
+            laws = []
+            for held in (count, count + 1):
+                law = {held - m: p for m, p in enumerate(steps[:held])}
+                laws.append({**law, "hidden": 2**64 - sum(law.values())})
+            for p, q in (laws, laws[::-1]):
+                most = max(most, sum(max(0, x - e * q.get(key, 0)) for key, x in p.items()))
+        return most / 2**64 - decimal.Decimal(delta)
+
+
+@pytest.mark.parametrize(
+    ("e", "delta"), [(1.0, 1e-3), (0.3, 1e-6), (2.0, 0.05), (7.5, 1e-9), (30.0, 1e-6)]
+)
+def test_geometric_noise_is_private_and_shows_as_many_keys_as_possible(e, delta):
+    options = {"epsilon": e, "delta": delta, "keys_per_user": 1}
+    trial = KeyThreshold.fitted([5], "geometric", **options)
+    chances = chances_of(trial)
+    assert -1e-3 * delta < excess(chances, e, delta) <= 0
+    assert excess(chances[1:], e, delta) > 0  # planted faults: one user fewer
+    assert excess([min(x + 2**60, 2**64) for x in chances], e, delta) > 0
+    steps = np.diff([0, *chances])
+    assert np.argmax(steps) == trial.threshold  # the likeliest noise is 0
 
 
 def gaussian_divergence(epsilon, x):
@@ -279,16 +322,19 @@ def test_the_tail_of_laplace_draws_is_at_most_delta(delta):
 
 @pytest.mark.parametrize("method", ["laplace", "gaussian", "geometric"])
 def test_one_release_shows_keys_with_the_exact_probabilities(method):
-    counts = np.array([1.0, 4.0, 8.0])
+    counts = np.array([1.0, 2.0, 4.0])
     trial = KeyThreshold.fitted(counts, method, epsilon=1.0, delta=0.1, keys_per_user=1)
     run = jax.jit(jax.vmap(type(trial).run, (None, 0)))
     release = np.asarray(run(trial, jax.random.split(jax.random.key(1), TRIALS)).release)
     gap = trial.threshold - counts
     if method == "geometric":
-        cut = round(trial.threshold)
-        noise = geometric(1 / trial.scale, cut)
-        exact = np.array([noise[np.arange(-cut, cut + 1) > g].sum() for g in gap])
+        chances = chances_of(trial)
+        exact = np.array([chances[min(int(n), len(chances)) - 1] / 2**64 for n in counts])
         assert np.all(release == np.round(release))
+        noise, number = np.unique(release[:, 2][release[:, 2] > 0] - 4, return_counts=True)
+        steps = np.diff([0.0, *(x / 2**64 for x in chances)])
+        steps = steps[(trial.threshold - noise).astype(int)]
+        assert np.all(np.abs(number / TRIALS - steps) < 4.5 * np.sqrt(steps / TRIALS))
     else:
         exact = (stats.norm if method == "gaussian" else stats.laplace).sf(gap / trial.scale)
 

@@ -247,3 +247,34 @@ def test_refuses(boundary):
     for times in (*wrong, [2.0, [1.0]], ["2", "1"], np.array([2, 1j]), None):
         with pytest.raises(ValueError, match="times must"):
             GridBoundary.of(line, times)
+
+
+def test_a_shape_is_scaled_to_delta():
+    """Heights of Pocock, and of O'Brien and Fleming, as in tables of group-sequential tests.
+
+    The tables are for one-sided tests at 0.025: Jennison and Turnbull (1999), 2.3 and 2.4, have
+    2.413 and 2.040 for five two-sided looks at 0.05.
+    """
+    looks = np.arange(1.0, 11.0)
+    for delta, number, shape, height, slack in (
+        (1e-9, 10, np.sqrt, 6.335316211, 1e-8),
+        (0.025, 5, np.sqrt, 2.413, 5e-4),
+        (0.025, 5, lambda times: times, 2.040, 5e-4),
+    ):
+        times = 1 / looks[:number]
+        options = {"sensitivity": 2.0, "delta": delta, "times": times}
+        found = GridBoundary.scaled(**options, shape=shape(times))
+        last = found.heights[-1] / np.sqrt(found.times[-1])
+        assert abs(last - height) <= slack * height
+        assert crossing(found.times[::-1], found.heights[::-1])[1] <= delta
+        assert crossing(found.times[::-1], found.heights[::-1] * (1 - 1e-7))[0] > delta  # a fault
+        for factor in (1e-200, 1e-3, 1e250):  # only the shape matters
+            again = GridBoundary.scaled(**options, shape=factor * shape(times))
+            np.testing.assert_allclose(again.heights, found.heights, rtol=1e-9)
+    assert found.sensitivity == 2.0
+    for wrong in ([1.0], [1.0] * 6, [1.0, 0, 1, 1, 1], [np.inf] * 5, [np.nan] * 5, None, "text"):
+        with pytest.raises(ValueError, match="shape must be"):
+            GridBoundary.scaled(**options, shape=wrong)
+    for name, value in (("delta", 0.0), ("delta", 1.1), ("times", times[::-1]), ("sensitivity", 0)):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            GridBoundary.scaled(**options | {name: value}, shape=times)
