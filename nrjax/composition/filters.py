@@ -230,8 +230,9 @@ class ExPostFilter(BudgetFilter):
     A mechanism may start only if its largest possible epsilon fits into the unspent budget. When it
     stops, its actual epsilon is charged, and its delta. The mechanisms together are (epsilon,
     delta)-differentially private. Costs are in epsilon. Use `RenyiFilter` for many small rounds,
-    whose total cost grows more slowly there. Sums are rounded up, so n requests of exactly
-    `epsilon/n` may be one too many: request `epsilon / n * (1 - 1e-5)`.
+    whose total cost grows more slowly there. Quotients and sums are rounded up unless they are
+    exact: four requests of 1/4 fit into 1, but ten of 0.1 may be one too many. Request
+    `epsilon / n * (1 - 1e-5)`.
 
     Guarantees of every notion are charged as `ExPost` (`docs/proofs/hockey-stick.md`). If all
     guarantees are probabilistic or pure, the total loss exceeds epsilon with probability at most

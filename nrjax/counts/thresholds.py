@@ -192,7 +192,7 @@ def _chances(epsilon: float, delta: float) -> list[int]:
     """Return the largest probabilities with which counts 1, 2, ... may be shown, times 2^64.
 
     They are the optimal ones, `p(n + 1) = min(e p(n) + delta, 1 - (1 - p(n) - delta)/e, 1)` with
-    `p(0) = 0` and `e = exp(epsilon)` (Desfontaines, Voss, Gipson and Mandayam 2022, Theorem 1),
+    `p(0) = 0` and `e = exp(epsilon)` (Desfontaines, Voss, Gipson and Mandayam 2022),
     rounded down, up to the first that is 1.
     """
     with decimal.localcontext(prec=60):

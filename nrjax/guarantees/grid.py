@@ -109,9 +109,9 @@ class GridBoundary(FixedTimesBoundary):
         """Return the boundary whose heights are the least valid multiple of a shape.
 
         Use it for a curve of your own. The shape `sqrt(t)` gives the boundary of Pocock (1977),
-        which spends delta evenly over equal ratios of time. The shape `t` gives the boundary of
-        O'Brien and Fleming (1979), whose excess `(D2/t) c` over `D2^2/(2t)` is constant. Both are
-        known from group-sequential tests, with `1/t` as the information.
+        the same multiple of the noise's standard deviation at each time. The shape `t` gives the
+        boundary of O'Brien and Fleming (1979), whose excess over `D2^2/(2t)` is the same at each
+        time. Both are known from group-sequential tests, with `1/t` as the information.
 
         >>> times = 1 / np.arange(1, 11)
         >>> options = {"sensitivity": 1.0, "delta": 1e-9, "times": times}
@@ -120,7 +120,7 @@ class GridBoundary(FixedTimesBoundary):
         6.3353
         >>> fleming = nrjax.GridBoundary.scaled(**options, shape=times)
         >>> [round(float(costs.epsilon(1.0)), 1) for costs in (pocock, fleming)]
-        [6.8, 19.4]
+        [6.8, 19.5]
 
         Args:
             sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
