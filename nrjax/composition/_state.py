@@ -100,6 +100,7 @@ def sum_up(costs: Array) -> Array:
     return rounded_up(add_all(Spending(zero, zero), costs))
 
 
+@explain_fields
 class Charges(NamedTuple):
     """The costs of the parts of a request, where equal parts have one cost.
 
