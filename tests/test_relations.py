@@ -218,7 +218,7 @@ def test_a_relation_is_neither_dropped_nor_invented():
     added, replaced = (nrjax.Sensitivity(1.0, "l2", name) for name in ("add-remove", OTHER))
     line = nrjax.LinearBoundary.tight_at_epsilon(0.3, 1.0, DELTA)
     interaction = nrjax.brownian(3.0, added, DELTA).until(score, at_least=-2.0, levels=GRID)
-    for boundary in (line, Copy(), MinimaxBoundary(1.0, DELTA), Field(1.0)):
+    for boundary in (line, Copy(), MinimaxBoundary(1.0, DELTA), Field(1.0), Wrapper(Field(1.0))):
         made = nrjax.brownian(3.0, replaced, DELTA, boundary=boundary)
         assert made.relation == OTHER
         assert made.interaction(GRID, interaction.utility, interaction.rule).relation == OTHER

@@ -141,11 +141,13 @@ def with_relation(part: Any, relation: str | None) -> Any:
     """
     if relation is None or relation_of(part) is not None:
         return part
-    name, is_field = type(part).__name__, not isinstance(vars(type(part)).get("relation"), property)
-    check(is_field, f"relation of {name}", None, f"{relation!r}, that of the given sensitivity")
+    kind = type(part)
+    is_field = not isinstance(getattr(kind, "relation", None), property)
+    expected = f"{relation!r}, that of the given sensitivity"
+    check(is_field, f"relation of {kind.__name__}", None, expected)
     stated = copy.copy(part)
     object.__setattr__(stated, "relation", relation)
-    number = concrete_or_none(getattr(part, "sensitivity", None))
+    number = concrete_or_none(vars(part).get("sensitivity"))
     if number is not None and number.ndim == 0 and part.noise in NORMS:
         sensitivity = Sensitivity(float(number), NORMS[part.noise], relation)
         object.__setattr__(stated, "sensitivity", sensitivity)
