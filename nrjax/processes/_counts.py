@@ -1,8 +1,9 @@
 """Poisson and binomial draws that are accurate up to the dtype's largest exact integer.
 
 The samplers of `jax.random` compare log probabilities as large as the count, in float32. Their
-distributions are measurably wrong from counts of 1e6 on: at a Poisson mean of 1e7 the standard
-deviation is 1 % off, even under x64. The samplers here use only differences from the mean.
+distributions are measurably wrong from counts of 1e5 on: at a Poisson mean of 1e7 the standard
+deviation is 3.7 % too small with JAX 0.12.0, even under x64. The samplers here use only differences
+from the mean.
 """
 
 import math
@@ -141,7 +142,9 @@ def _propose(words, mean, deviation, p, most, log_weight):
     # A uniform draw u on (-1/2, 1/2) by its distance from the nearer end, and its sign.
     left = uniform(words[0] >> 1, dtype)
     u = jnp.where((words[0] & 1) == 1, left - 0.5, 0.5 - left)
-    k = jnp.floor((2 * a / left + b) * u + mean + 0.5)
+    # From 2^23 on (2^52 in float64) a sum with 1/2 would be rounded to an even number.
+    whole = jnp.where(mean < largest_count(dtype) / 4, 0, jnp.floor(mean))
+    k = jnp.floor((2 * a / left + b) * u + (mean - whole) + 0.5) + whole
     inside = (k >= 0) & (k <= most)
     height = uniform(words[1], dtype) * (PEAK * (2.83 + 5.1 / b) * deviation)
     weight = jnp.exp(log_weight(jnp.where(inside, k, 0)))

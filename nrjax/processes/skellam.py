@@ -37,7 +37,7 @@ class Skellam(Coordinates):
     `t (rate1 - rate2)` and variance `t (rate1 + rate2)`. Rewinding thins each count separately,
     `P_i(s) | P_i(t) ~ Binomial(P_i(t), s/t)`.
 
-    Counts are floats, exact up to 2^24 in float32 and 2^53 in float64. Larger counts are NaN or
+    Counts are floats, exact below 2^24 in float32 and 2^53 in float64. Larger counts are NaN or
     wrong, and `status` is `OVERFLOW` from then on, also after rewinding.
 
         >>> float(nrjax.Skellam((3,), rate1=2.0, rate2=2.0).deviation(4.0))
@@ -56,8 +56,9 @@ class Skellam(Coordinates):
 
     def __post_init__(self):
         super().__post_init__()
+        expected = "a single number, finite, at least 0"
         rates = [
-            check_numbers(name, rate, lambda n: np.isfinite(n) & (n >= 0), "finite, at least 0")
+            check_numbers(name, rate, lambda n: (n.ndim == 0) & np.isfinite(n) & (n >= 0), expected)
             for name, rate in (("rate1", self.rate1), ("rate2", self.rate2))
         ]
         if rates[0] is not None and rates[1] is not None:
@@ -70,7 +71,8 @@ class Skellam(Coordinates):
         # Both counts in one draw, so that the loops are compiled once.
         means = jnp.stack(self._means(time)).reshape(2, *(1 for _ in self.shape))
         positive, negative = counts = poisson(key, means, (2, *self.shape))
-        exact = jnp.all(counts <= largest_count(counts.dtype))  # NaN: not exact
+        # NaN is not exact. Nor may the largest count be: the next one is rounded to it.
+        exact = jnp.all(counts < largest_count(counts.dtype))
         return SkellamState(positive, negative, time, ~exact)
 
     def rewind(self, key: Array, state: SkellamState, time: ArrayLike) -> SkellamState:
