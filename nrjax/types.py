@@ -269,8 +269,10 @@ class Utility(Pytree, abc.ABC):
 
     Attributes:
         sensitivity: largest change of `evaluate` when one row of the private data changes, scalar;
-            None if it is not known. A private rule must assume at least this sensitivity. If a
-            class declares it as a field, a private rule needs a number.
+            None if it is not known. Private rules allow for two roundings of the result, but not
+            for those of a longer computation, such as a sum of fractions. A private rule must
+            assume at least this sensitivity. If a class declares it as a field, a private rule
+            needs a number.
         max_steps: number of steps that the utility covers; None for any number.
         noise: `NoiseProcess.noise` of the releases that the utility can read; None for any.
         best: score of the exact answer, scalar, which must be public; None if it is not known.

@@ -55,7 +55,10 @@ class _CountError(Utility):
 
     @property
     def sensitivity(self) -> float:
-        """The utility's sensitivity, `2/groups`, as replacing a row moves two counts by one."""
+        """The utility's sensitivity, `2/groups`, as replacing a row moves two counts by one.
+
+        It is that of the exact utility: a private rule allows for the rounding.
+        """
         return 2 / np.shape(self.counts)[-1]
 
     def hypothesis(self, release: Array) -> Array:

@@ -205,6 +205,7 @@ class Mechanism(Pytree):
             hint = "It is the largest change of the score if one row of the data changes."
             check(known is not None, "sensitivity", None, "given for a private test", hint)
             options: Any = {"margin": margin, "best": utility.best}
+            options["dtype"] = float_dtype(self.value)
             options["confidence"] = 0.9 if confidence is None else confidence
             target: Any = at_least
             set_up = functools.partial(accuracy.private_test, target, sensitivity=known, **options)

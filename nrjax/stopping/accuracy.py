@@ -2,12 +2,14 @@
 
 By a union bound over the steps (statement 18 of `docs/proofs`), the probability of accepting a bad
 utility at any step is at most `gamma` if step n fails with probability at most `gamma * share_n`,
-and the shares sum to at most 1. The epsilons may depend on the releases. The formulas are for ideal
-noise. The rules widen their noise by `40 + 64/epsilon` machine epsilons. In float32 this makes
-shortfalls larger by a factor of 1.00008 at an epsilon of 0.1, and of 1.008 at an epsilon of 0.001.
+and the shares sum to at most 1. The epsilons may depend on the releases. The elementwise formulas
+are for ideal noise. The rules widen their noise by `40 + 64/epsilon + 2 |threshold|/Delta` machine
+epsilons. In float32 and at a threshold of 0 this makes shortfalls larger by a factor of 1.00008 at
+an epsilon of 0.1, and of 1.008 at an epsilon of 0.001.
 
-`private_test` sets up a test that meets a target. All functions but it and `first_level` are
-elementwise. They raise a ValueError for concrete arguments out of range. The arguments:
+`private_test` sets up a test that meets a target. It and `first_level`, for a threshold of 0, use
+the noise as the rule makes it. All other functions are elementwise. They raise a ValueError for
+concrete arguments out of range. The arguments:
 
 * `gap`: threshold minus utility, in units of the utility;
 * `sensitivity`: Delta, the sensitivity of the utility, in units of the utility, > 0;
@@ -19,7 +21,7 @@ elementwise. They raise a ValueError for concrete arguments out of range. The ar
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +32,7 @@ from jax.typing import ArrayLike
 from nrjax._base.fields import explain_fields
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import (
+    as_table,
     check,
     check_choice,
     check_number,
@@ -60,10 +63,14 @@ def acceptance_probability(
         noise, signed=gap, epsilon=epsilon, sensitivity=sensitivity
     )
     decay = jnp.exp(-jnp.abs(signed) * epsilon / (4 * sensitivity))
-    if noise == "exponential":
-        return jnp.where(signed < 0, 1 - decay * decay / 3, decay * (2 / 3))
-    tail = decay * (4 - decay) / 6
-    return jnp.where(signed < 0, 1 - tail, tail)
+    tail = _tail(decay, noise)
+    negative = decay * decay / 3 if noise == "exponential" else tail
+    return jnp.where(signed < 0, 1 - negative, tail)
+
+
+def _tail(decay: Any, noise: Noise) -> Any:
+    """Return the probability of a positive answer to a utility whose `decay` is y."""
+    return decay * (2 / 3) if noise == "exponential" else decay * (4 - decay) / 6
 
 
 def shortfall(
@@ -150,10 +157,25 @@ def first_level(
     Raises:
         ValueError: the noise of the last level is too large for the margin.
     """
+    rule = ReducedAboveThreshold(0.0, sensitivity, noise=noise)
+    return _first_level(rule, epsilons, margin, gamma, float_dtype())
+
+
+def _first_level(rule: Any, epsilons: ArrayLike, margin: Any, gamma: float, dtype: Any) -> int:
+    """Return `first_level` for the noise that a rule makes in a dtype."""
+    check_positive("margin", margin)
+    noise = rule.noise
     with jax.ensure_compile_time_eval():
-        wrong = np.asarray(acceptance_probability(margin, epsilons, sensitivity, noise), float)
-        total = np.cumsum(wrong[::-1])[::-1]
-        least = float(shortfall(np.max(np.asarray(epsilons)), sensitivity, gamma, 1.0, noise))
+        (levels,) = _checked(noise, epsilon=epsilons)
+        scales = np.asarray(rule._scales(levels, dtype)[1], float)
+        expected = f"rising to a level of which {np.dtype(dtype)} holds the noise"
+        check(np.isfinite(scales[-1]), "epsilons", epsilons, expected)
+        # The epsilon at which ideal noise would be as wide.
+        ideal = 4 * float(rule.sensitivity) / scales[-1]
+        least = float(shortfall(ideal, rule.sensitivity, gamma, 1.0, noise))
+    # NaN: the rule cannot make the noise of the level.
+    wrong = np.nan_to_num(_tail(np.exp(-float(margin) / scales), noise), nan=np.inf)
+    total = np.cumsum(wrong[::-1])[::-1]
     expected = f"at least {least:.3g}, for the noise of the test at the last level"
     hint = "Give a smaller at_least, larger levels, or a utility of smaller sensitivity."
     check(total[-1] <= gamma, "margin", margin, expected, hint)
@@ -187,6 +209,7 @@ def private_test(
     best: float | None = 0.0,
     confidence: float = 0.9,
     noise: Noise = "laplace",
+    dtype: Any = None,
 ) -> PrivateTest:
     """Return the private test that accepts a utility below `at_least` rarely, at any level.
 
@@ -206,6 +229,7 @@ def private_test(
         best: utility of the exact answer, which must be public; None if it is not known.
         confidence: least probability of not accepting a worse utility, in (0, 1).
         noise: "laplace" or "exponential".
+        dtype: dtype of the run, by which the rule widens its noise. By default JAX's.
 
     Raises:
         ValueError: an argument is out of range, or the noise of the last level is too large.
@@ -221,7 +245,11 @@ def private_test(
         margin = MARGIN * (best - at_least)  # pyright: ignore[reportOptionalOperand]
     check_number("margin", margin)
     rule = ReducedAboveThreshold(at_least + margin, sensitivity, noise=noise)
-    first = first_level(epsilons, margin, sensitivity, 1 - confidence, noise)
+    # A run rounds the threshold, which may then be nearer to the target.
+    dtype = dtype or float_dtype()
+    rounded = float(np.asarray(rule.threshold).astype(dtype))
+    held = min(float(margin), rounded - float(at_least))
+    first = _first_level(rule, epsilons, held, 1 - confidence, dtype)
     return PrivateTest(rule, margin, first, float(np.asarray(epsilons)[first]))
 
 
@@ -266,6 +294,7 @@ def ligett_epsilon(
 def _checked(noise: str = "laplace", **values: ArrayLike) -> list[Array]:
     """Return the arguments cast to one dtype, after checking the range of each."""
     check_choice("noise", noise, ("laplace", "exponential"))
+    values = {name: as_table(value) for name, value in values.items()}
     for name, value in values.items():
         if name in ("gap", "epsilon", "sensitivity"):
             check_positive(name, value)

@@ -19,7 +19,7 @@ from nrjax._base.outcome import Status
 from nrjax._base.pytrees import static
 from nrjax._base.validation import check, check_choice, concrete_or_none
 from nrjax.processes import Exponential, Laplace
-from nrjax.stopping.thresholds import FALL_TOLERANCE, ThresholdRule, noise_scale
+from nrjax.stopping.thresholds import FALL_TOLERANCE, ThresholdRule
 
 _SUM_MARGIN = 3
 """Number of machine epsilons by which the cost of several answers is rounded up.
@@ -73,8 +73,7 @@ class NoisyThreshold(ThresholdRule):
 
     def _scales(self, epsilon: ArrayLike, dtype: Any) -> tuple[Array, Array]:
         """Return the scales of the threshold noise and of the query noise."""
-        sensitivity: Any = self.sensitivity
-        base = noise_scale(sensitivity, epsilon, dtype, self.max_noise_multiple)
+        base = self._noise_scale(epsilon, dtype, self.max_noise_multiple)
         threshold, query = self._multiples
         return threshold * base, query * base
 
@@ -274,7 +273,7 @@ class LaplaceTests(ThresholdRule):
     ) -> tuple[Array, Array]:
         """Answer one query, in the dtype of the releases' `epsilon`."""
         dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
-        scale = noise_scale(self.sensitivity, self.epsilon, dtype)
+        scale = self._noise_scale(self.epsilon, dtype)
         return state + 1, self.reached(utility, state, Laplace(()).init(key, scale).value)
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:

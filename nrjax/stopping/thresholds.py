@@ -2,15 +2,17 @@
 
 Float noise has finitely many values, and rules compute with rounded numbers. Noise of the ideal
 scale would therefore cost more than stated: in float32 by about 1e-6, which is 0.1 % of an epsilon
-of 0.001. `noise_scale` widens the noise by `40 + 16 multiple/epsilon` machine epsilons, so that
-stated costs are true. For AboveThreshold at an epsilon of 0.1 in float32, the noise gets wider by a
+of 0.001. A utility is rounded too, in units of its size: the mean of whole numbers moves by more
+than Delta between neighbours. `noise_scale` widens the noise by
+`40 + 16 multiple/epsilon + 2 |threshold|/Delta` machine epsilons, so that stated costs are true.
+For AboveThreshold at an epsilon of 0.1 in float32 and a threshold of 0, the noise gets wider by a
 factor of 1.00008.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -46,12 +48,23 @@ by half a machine epsilon near 0, and by up to 11 machine epsilons at the value 
 exceeds.
 """
 
+_UTILITY_MARGIN = 2
+"""Number of machine epsilons of the largest threshold by which neighbours' utilities are rounded.
+
+A utility far below its threshold is rounded by more, but the noise that reaches the threshold is
+then as coarse, which `_GRAIN_MARGIN` covers.
+"""
+
 _LEAST_EPSILON = 40
 """Smallest epsilon that the spacing of noise values permits, in machine epsilons."""
 
 
 def noise_scale(
-    sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any, multiple: float = 1.0
+    sensitivity: ArrayLike,
+    epsilon: ArrayLike,
+    dtype: Any,
+    multiple: float = 1.0,
+    largest: ArrayLike = 0.0,
 ) -> Array:
     """Return the scale `Delta/epsilon` of a rule's noise, widened for rounding.
 
@@ -65,11 +78,14 @@ def noise_scale(
         dtype: dtype of the noise.
         multiple: largest multiple of the scale that the rule uses. Noise of the multiplied scale
             pays for `epsilon / multiple`.
+        largest: largest absolute threshold, near which utilities are rounded.
     """
     epsilon, limits = jnp.asarray(epsilon, dtype), jnp.finfo(dtype)
     eps, tiny = float(limits.eps), float(limits.tiny)
-    scale = jnp.asarray(sensitivity, dtype) / epsilon
-    scale *= 1 + (_ROUNDING_MARGIN + _GRAIN_MARGIN * multiple / epsilon) * eps
+    size, sensitivity = jnp.asarray(largest, dtype), jnp.asarray(sensitivity, dtype)
+    scale = sensitivity / epsilon
+    margin = _ROUNDING_MARGIN + _GRAIN_MARGIN * multiple / epsilon
+    scale *= 1 + (margin + _UTILITY_MARGIN * size / sensitivity) * eps
     held = (scale >= tiny / eps) & jnp.isfinite(multiple * scale)
     return jnp.where(held & (epsilon >= _LEAST_EPSILON * multiple * eps), scale, jnp.nan)
 
@@ -119,6 +135,12 @@ class ThresholdRule(StoppingRule):
         """The number of thresholds, or None if one threshold is for all steps."""
         shape = jnp.shape(self.threshold)
         return shape[0] if shape else None
+
+    def _noise_scale(self, epsilon: ArrayLike, dtype: Any, multiple: float = 1.0) -> Array:
+        """Return `noise_scale` for the rule's sensitivity and thresholds."""
+        size = jnp.abs(jnp.asarray(self.threshold, dtype))
+        largest = jnp.max(jnp.where(jnp.isfinite(size), size, 0))
+        return noise_scale(cast(Any, self.sensitivity), epsilon, dtype, multiple, largest)
 
     def threshold_at(self, step: Array) -> Array:
         """Return the threshold of a step, or NaN (never reached) after the last threshold."""
