@@ -8,6 +8,35 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.validation import check
+
+
+def _is_float(leaf: Any) -> bool:
+    """Return whether a leaf is an array, or a number with a dtype, of floats."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _is_narrow(leaf: Any) -> bool:
+    """Return whether a leaf has floats of fewer than 32 bits."""
+    return _is_float(leaf) and leaf.dtype.itemsize < 4
+
+
+def widened(tree: Any) -> Any:
+    """Return a pytree with floats of fewer than 32 bits as float32."""
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if _is_narrow(leaf) else leaf, tree)
+
+
+def check_uncast(name: str, tree: Any, made_in: str) -> None:
+    """Check that all floats of a pytree have the dtype in which it was made and checked.
+
+    `jax.tree.map` can cast them, and so round sensitivities, tables of costs or the private value.
+    """
+    hint = "Leave the floats uncast, or make it from a value of that dtype."
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if _is_float(leaf):
+            found, field = leaf.dtype.name, f"{name}{jax.tree_util.keystr(path)}"
+            check(found == made_in, field, found, f"of {made_in}, as it was made", hint)
+
 
 def largest_divisor(dtype: Any) -> float:
     """Return the largest `x` for which XLA never flushes `1 / x` to zero."""
@@ -20,7 +49,9 @@ def float_dtype(*values: ArrayLike) -> Any:
     It is JAX's default float dtype if no value is a floating-point array. Noise and costs are never
     computed in fewer bits than those of float32.
     """
-    return jnp.promote_types(jnp.result_type(*values, float), jnp.float32)
+    # JAX promotes floats of 8 bits to no other dtype.
+    wide: list[Any] = [jnp.float32 if _is_narrow(value) else value for value in values]
+    return jnp.promote_types(jnp.result_type(*wide, float), jnp.float32)
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:

@@ -75,7 +75,7 @@ class _Zero(Utility):
 
     def evaluate(self, hypothesis: Any) -> Array:
         """Return 0."""
-        return jnp.zeros(())
+        return jnp.zeros((), hypothesis.dtype)
 
 
 def without_stops(interaction: Interaction) -> Interaction:

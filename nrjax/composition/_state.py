@@ -266,9 +266,10 @@ def check_owner(owner: Any, state: Any) -> Array:
     total, default = state.spent.total, jnp.result_type(float)
     batch = jnp.shape(total)[:-1]
     check(not batch, "state", f"of shape {batch}", "a single one; `vmap` over several")
-    is_uncast = str(total.dtype) == state.dtype and total.dtype.itemsize <= default.itemsize
     expected = f"in {state.dtype}, as it was made, and used in that precision"
-    check(is_uncast, "state", f"in {total.dtype} under {default}", expected)
+    for number in (*state.spent, state.reserved, *([] if state.fixed is None else [state.fixed])):
+        is_uncast = str(number.dtype) == state.dtype and number.dtype.itemsize <= default.itemsize
+        check(is_uncast, "state", f"in {number.dtype} under {default}", expected)
     if not field:
         return jnp.asarray(True)
     own = getattr(owner, field)

@@ -76,7 +76,8 @@ class BudgetFilter(Ledger):
         object.__setattr__(self, "epsilon", float_if_large(self.epsilon))
 
     def _dtype(self) -> Any:
-        dtype = jnp.result_type(self.budget, float)
+        limits = [jnp.result_type(getattr(self, name), float) for name in self._units]
+        dtype = min(limits, key=lambda dtype: dtype.itemsize)
         wide = dtype.itemsize >= np.dtype(self.precision).itemsize
         expected = f"made in {dtype}, in which it is used"
         hint = "Another rounding may enlarge its budget."

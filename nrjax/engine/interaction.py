@@ -115,6 +115,8 @@ class Interaction(Pytree, kw_only=True):
     # The parts' classes, as JAX takes classes of `register_dataclass` for equal (`Pytree`).
     _structure: tuple[str, tuple[type, ...]] = static(init=False, repr=False)
     bounds_decide: bool = static(init=False, repr=False)
+    # The dtype of all floats, by which `steps.start` finds later casts.
+    _made_in: str = static(init=False, repr=False)
 
     def __post_init__(self):
         for name, field in _checked(self).items():
@@ -209,6 +211,7 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
         "max_steps": None if max_steps is None else jnp.asarray(max_steps, jnp.int32),
         "relation": relation,
         "_structure": structure,
+        "_made_in": np.dtype(dtype).name,
         "bounds_decide": _bounds_decide(parts["utility"], parts["rule"], dtype),
     }
 
@@ -228,7 +231,12 @@ def _checked_relation(interaction: Interaction) -> str | None:
 def _checked_arrays(interaction: Interaction) -> tuple[Any, Any]:
     """Return the value and the shift as arrays of the process's shape."""
     value, shift, shape = interaction.value, interaction.shift, tuple(interaction.process.shape)
-    value = value.whole() if isinstance(value, Value) else value  # from dataclasses.replace
+    if isinstance(value, Value):  # from dataclasses.replace
+        dtype = value.number.dtype
+        uncast = dtype == jnp.float64 or (dtype == jnp.float32 and value.rest is not None)
+        expected, hint = "that of an interaction whose floats were not cast", "Make a new one."
+        check(uncast, "dtype of value", dtype.name, expected, hint)
+        value = value.whole()
     value = check_array("value", value, shape)
     return value, None if shift is None else check_array("shift", shift, shape)
 

@@ -12,7 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.keys import abstract_key, check_key
-from nrjax._base.numerics import float_dtype
+from nrjax._base.numerics import check_uncast, float_dtype, widened
 from nrjax._base.outcome import Status
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.validation import check, check_integer, check_shape, concrete_or_none
@@ -62,6 +62,8 @@ class Releases(Pytree):
     states: Any
     count: Array
     capacity: int = static(default=32)
+    # The dtype of value and times, by which `at` finds later casts.
+    _made_in: str = static(default="", repr=False)
 
     @classmethod
     def of(
@@ -94,7 +96,8 @@ class Releases(Pytree):
         state = jax.eval_shape(process.init, abstract_key(), jnp.ones((), dtype))
         states = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
         times = jnp.full(capacity, jnp.inf, dtype)
-        return cls(split, process, guarantee, times, states, jnp.int32(0), capacity)
+        parts = split, widened(process), widened(guarantee), times, states
+        return cls(*parts, jnp.int32(0), capacity, np.dtype(dtype).name)
 
     def at(self, key: Array, time: ArrayLike) -> tuple[Self, Array]:
         """Return the set with a release at `time` added, and that release (value plus noise).
@@ -113,6 +116,7 @@ class Releases(Pytree):
                 exceeded.
         """
         key = check_key(key)
+        check_uncast("releases", (self.value, self.times), self._made_in)
         check_time(time)
         check(np.ndim(time) == 0, "time", time, "a scalar")
         number, count = concrete_or_none(time), concrete_or_none(self.count)

@@ -15,7 +15,7 @@ from jax import Array
 
 from nrjax._base.keys import Role, check_key, is_key, key_for, role_key, step_key
 from nrjax._base.modes import neutral_config
-from nrjax._base.numerics import exact_float
+from nrjax._base.numerics import check_uncast, exact_float
 from nrjax._base.outcome import Outcome, Status
 from nrjax._base.threefry import is_nrjax_key, shared_key, unrolled_key
 from nrjax._base.tracing import cached_trace
@@ -85,6 +85,7 @@ def unassessed(leaf: Any) -> Array:
 @cached_trace
 def start(trial: Interaction, key: Array) -> TrialState:
     """Return the state of a new trial, whose first release is made but not judged yet."""
+    check_uncast("interaction", trial, trial._made_in)
     noise = key_for(trial.process, role_key(key, Role.NOISE))
     query = key_for(trial.rule, role_key(key, Role.QUERY))
     threshold = key_for(trial.rule, role_key(key, Role.THRESHOLD))

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
 from nrjax._base.modes import neutral_config
-from nrjax._base.numerics import float_dtype
+from nrjax._base.numerics import float_dtype, widened
 from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import as_numeric, as_table, check, concrete_or_none
 from nrjax.types import BlockwiseProcess, NoiseProcess, Status
@@ -102,7 +102,7 @@ def scan_noise(
         ValueError: `times` are not positive and finite, or rise, or `key` is not a key.
     """
     check(isinstance(process, NoiseProcess), "process", process, "a nrjax.NoiseProcess")
-    times = _check_times(times)
+    times, process = _check_times(times), widened(process)
     noise_key = key_for(process, role_key(unrolled_key(check_key(key)), Role.NOISE))
     state = process.init(step_key(noise_key, 0), times[0])
     carry, first = visit(jax.tree.map(jnp.asarray, carry), state)
