@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.numerics import check_floats
 from nrjax._base.threefry import is_nrjax_key, jax_key, placed_key
 from nrjax._base.validation import as_numeric, check, check_integer
 
@@ -92,9 +93,12 @@ def check_key(key: Any) -> Array:
     Other generators are refused: under `vmap` they draw a whole batch from the key of one trial, so
     that trials would depend on each other and have a wrong distribution.
 
+    Every random run calls it, so that it also checks the arithmetic of XLA (`check_floats`).
+
     Raises:
-        ValueError: `key` is not a single threefry key.
+        ValueError: `key` is not a single threefry key, or XLA runs with fast-math.
     """
+    check_floats()
     if isinstance(key, jax.Array) and is_key(key):
         check(key.shape == (), "key", key, "a single key, not a batch of them")
         supported = is_nrjax_key(key) or str(jax.random.key_impl(key)) == _GENERATOR

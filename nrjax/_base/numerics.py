@@ -1,5 +1,7 @@
 """Dtype helpers and exact floating-point arithmetic."""
 
+import os
+from functools import cache
 from typing import Any
 
 import jax
@@ -55,11 +57,47 @@ def float_dtype(*values: ArrayLike) -> Any:
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return the rounded sum `fl(a + b)` and its rounding error (Knuth's TwoSum)."""
+    """Return the rounded sum `fl(a + b)` and its rounding error (Knuth's TwoSum).
+
+    Raises:
+        ValueError: XLA computes floats by other rules than those of IEEE 754 (`check_floats`).
+    """
+    check_floats()
+    return _two_sum(a, b)
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     total = a + b
     second = total - a
     first = total - second
     return total, (a - first) + (b - second)
+
+
+def check_floats() -> None:
+    """Check that XLA neither simplifies the rounding of sums nor loses NaN, as fast-math does.
+
+    Sums of values and noise would be rounded twice, and so reveal more than stated. The check runs
+    a small program, once per platform, since flags come from variables and from files.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    expected = "without fast-math, which ignores the rules of floating-point numbers"
+    hint = "Remove xla_cpu_enable_fast_math and *_enable_fast_min_max from it."
+    check(_follows_ieee(jax.default_backend()), "XLA_FLAGS", flags, expected, hint)
+
+
+@cache
+def _follows_ieee(platform: str) -> bool:
+    """Return whether a compiled program keeps rounding errors and NaN on the default platform."""
+    del platform  # the key of the cache
+
+    def probe(one: Array, small: Array, infinity: Array) -> Array:
+        nan = infinity - infinity
+        kept = jnp.isnan(nan) & jnp.isnan(jnp.maximum(nan, one)) & jnp.isnan(jnp.minimum(one, nan))
+        return (_two_sum(one, small)[1] == small) & kept
+
+    numbers = np.array([1.0, 2.0**-30, np.inf], np.float32)
+    with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"), jax.debug_nans(False):
+        return bool(jax.jit(probe)(*numbers))
 
 
 def exact_float(value: ArrayLike, dtype: Any) -> Array:
