@@ -226,7 +226,7 @@ class Schedule(Pytree, abc.ABC):
             releases. If you set `times`, boundaries are tightened to them. `nrjax.Interaction`
             runs the schedule once, and raises an error if it returns another time.
         last_time: smallest time of the schedule, scalar; None if it is that of `times`, or not
-            known beforehand.
+            known beforehand. A trial whose time is smaller ends with `Status.INVALID_TIME`.
         max_steps: largest number of times (static). Subclasses set it.
         schedule: the schedule that this one wraps, whose times it returns until it ends; None if it
             wraps none.

@@ -189,7 +189,7 @@ def _reads_last(program: Any) -> bool:
 
 def check_times(schedule: Schedule) -> None:
     """Check the form of the times that a schedule, or one that it wraps, states."""
-    for part in _unwrapped(schedule):
+    for part in unwrapped(schedule):
         if part.times is None or not is_custom(part):
             continue
         name, expected = f"times of {type(part).__name__}", "a vector of falling, positive numbers"
@@ -203,7 +203,7 @@ def check_wrapped(schedule: Schedule) -> None:
 
     The checks of noise, sensitivity and rule would miss a filter's schedule inside another one.
     """
-    for part in itertools.islice(_unwrapped(schedule), 1, None):
+    for part in itertools.islice(unwrapped(schedule), 1, None):
         stated = (part.noise, part.sensitivity, part.rule, part.guarantee)
         plain = not part.requires_noise_reduction and all(fact is None for fact in stated)
         expected = "without a noise, sensitivity, rule or guarantee of its own"
@@ -225,7 +225,7 @@ def check_stated_times(
         shape: shape of the releases.
         dtype: dtype of the run.
     """
-    for part in _unwrapped(schedule):
+    for part in unwrapped(schedule):
         stated = concrete_or_none(part.times)
         if stated is not None and is_custom(part):
             with jax.ensure_compile_time_eval(), neutral_config():
@@ -254,7 +254,7 @@ def _check_returned(schedule: Any, stated: np.ndarray, release: Array) -> None:
     check(over[-1], name, stated, "all times that next returns before it ends", hint)
 
 
-def _unwrapped(schedule: Schedule) -> Iterator[Schedule]:
+def unwrapped(schedule: Schedule) -> Iterator[Schedule]:
     """Yield a schedule, the schedule that it wraps, the one that this wraps, and so on."""
     part: Any = schedule
     while isinstance(part, Schedule):  # the field of a custom class may hold something else

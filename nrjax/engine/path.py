@@ -81,7 +81,7 @@ def path_step(
     status = jnp.where(ended, Status.STOPPED, judged.status).astype(jnp.int32)
     outcome = finish(trial, judged._replace(status=status))
     # The status as if the release were not accepted, which shows whether the schedule continues.
-    unstopped = time_status(judged.next_time, judged.time)
+    unstopped = time_status(trial, judged.next_time, judged.time)
     unstopped = jnp.where(next_time(trial, state)[2], Status.EXHAUSTED, unstopped).astype(jnp.int32)
     following = judged._replace(status=jnp.where(stopped, unstopped, judged.status))
     ended |= stopped & (unstopped != Status.RUNNING)

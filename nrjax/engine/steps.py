@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._base.keys import Role, check_key, is_key, key_for, role_key, step_key
+from nrjax._base.keys import Role, check_key, is_custom, is_key, key_for, role_key, step_key
 from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import check_uncast, exact_float
 from nrjax._base.outcome import Outcome, Status
@@ -21,6 +21,7 @@ from nrjax._base.threefry import is_nrjax_key, shared_key, unrolled_key
 from nrjax._base.tracing import cached_trace
 from nrjax._base.validation import check
 from nrjax.engine.checks_between_parts import COST_TOLERANCE
+from nrjax.engine.checks_of_parts import unwrapped
 from nrjax.engine.interaction import Interaction
 from nrjax.types import BlockwiseProcess, Utility, epsilon_at
 
@@ -64,9 +65,14 @@ def release_epsilon(trial: Interaction, process: Any, time: Array) -> Array:
     return epsilon_at(trial.guarantee, equivalent, time.dtype)
 
 
-def time_status(time: Array, current: Array) -> Array:
+def time_status(trial: Interaction, time: Array, current: Array) -> Array:
     """Return `Status.RUNNING` if a trial may move from `current` to `time`, else a failure."""
     valid = (time > 0) & (time <= current)
+    for part in unwrapped(trial.schedule):
+        # Stated times were checked when the interaction was made.
+        if is_custom(part) and part.times is None and part.last_time is not None:
+            rounding = COST_TOLERANCE * float(jnp.finfo(time.dtype).eps)
+            valid &= time >= jnp.asarray(part.last_time, time.dtype) * (1 - rounding)
     status = jnp.where(valid, Status.RUNNING, Status.INVALID_TIME)
     return jnp.where(jnp.isposinf(time), Status.NO_TIME, status).astype(jnp.int32)
 
@@ -94,7 +100,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
     schedule, time = trial.schedule.init()
     schedule = jax.tree.map(jnp.asarray, schedule)  # a custom state may hold Python numbers
     time = jnp.asarray(time, dtype)
-    status = time_status(time, jnp.asarray(jnp.inf, dtype))
+    status = time_status(trial, time, jnp.asarray(jnp.inf, dtype))
     safe = jnp.where(status == Status.RUNNING, time, jnp.ones_like(time))
     process = jax.tree.map(jnp.asarray, trial.process.init(step_key(noise, 0), safe))
     rule = trial.rule.init(threshold, release_epsilon(trial, process, safe))
@@ -163,7 +169,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     epsilon = release_epsilon(trial, state.process, state.time)
     rule, stop = trial.rule.step(query, state.rule, epsilon, utility)
     schedule, time, done = next_time(trial, state)
-    status = jnp.where(done, Status.EXHAUSTED, time_status(time, state.time))
+    status = jnp.where(done, Status.EXHAUSTED, time_status(trial, time, state.time))
     status = jnp.where(stop, Status.STOPPED, status)
     failure = jnp.asarray(trial.rule.status(rule), jnp.int32)
     status = jnp.where(failure == Status.RUNNING, status, failure)

@@ -123,7 +123,7 @@ def _take(
     state = state._replace(next_time=state.time, hypothesis=hypothesis, utility=value, **running)
     judged = steps.judge(trial, state, hypothesis, value)
     # Trials that have ended take the other steps of their block too, at a valid time.
-    valid = steps.time_status(judged.next_time, state.time) == Status.RUNNING
+    valid = steps.time_status(trial, judged.next_time, state.time) == Status.RUNNING
     time = jnp.where(valid, judged.next_time, state.time)
     following = steps.advance(trial, judged._replace(next_time=time, **running), drawn)
     following = following._replace(step=state.step + 1, time=time)
