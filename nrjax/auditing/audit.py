@@ -87,7 +87,8 @@ def audit(
     """
     check_number("level", level, lambda n: (n > 0) & (n < 1), "in (0, 1)")
     if delta is not None:
-        check_number("delta", delta, lambda n: (n >= 0) & (n < 1), "at least 0 and below 1")
+        fits, expected = lambda n: (n >= 0) & (n < 1), "at least 0 and below 1"
+        delta = check_number("delta", delta, fits, expected)
     count = None if trials is None else check_integer("trials", trials, 1)
     options: Any = {"level": level, "seed": seed}
     if not isinstance(interaction, Interaction):

@@ -44,6 +44,7 @@ from nrjax.schedules import Grid
 from nrjax.simulation.montecarlo import outcomes
 from nrjax.stopping import accuracy
 from nrjax.study.case import Case
+from nrjax.study.checks import check_folders
 
 _BOUNDARIES = {
     "linear": LinearBoundary,
@@ -80,6 +81,7 @@ def candidates(
         made = question.factory(plan.error)
         is_dict = isinstance(made, Mapping) and len(made) > 0
         check(is_dict, "factory(error)", made, "a dict of nrjax.Interaction or nrjax.Case by name")
+        check_folders("name of a candidate", made)
         return {name: _custom(each, plan.error) for name, each in made.items()}
     listed: dict[str, Candidate] = {}
     for noise, mechanism in question.mechanisms.items():

@@ -300,8 +300,8 @@ def unknown_keys(
             holds must be in it, and no other: `nrjax.datasets.count_keys` makes it. A user counts
             once per key: a threshold for several contributions to one key is not offered.
         keys_per_user: largest number of keys m that a user holds.
-        delta: delta of all that is shown, at most 1/2. With Laplace noise all of it is for keys
-            that only one neighbour holds, with Brownian noise half of it.
+        delta: delta of all that is shown, at most 1/2, or 1/5 with Brownian noise. With Laplace
+            noise all of it is for keys that only one neighbour holds, with Brownian noise half.
         noise: "laplace" or "brownian".
         levels: epsilons `(low, high, count)`. Laplace noise has equal ratios. With Brownian noise
             there are at most 200 levels, which cost up to a third less than equal ratios.
@@ -313,8 +313,10 @@ def unknown_keys(
     counts = as_floats("counts", counts, lambda n: n.ndim == 1, "a vector of whole numbers")
     check_held(counts)
     changes, keys_per_user = common_changes(keys_per_user, relation), int(keys_per_user)
-    delta = check_number("delta", delta, lambda n: (n > 0) & (n <= 0.5), "above 0 and at most 1/2")
     check_choice("noise", noise, _KINDS)
+    most = 0.2 if noise == "brownian" else 0.5
+    expected = f"above 0 and at most {most} with {noise} noise"
+    delta = check_number("delta", delta, lambda n: (n > 0) & (n <= most), expected)
     low, high, number = levels
     number = check_integer("count of the levels", number, 1)
     part = delta * (1 - 32 * float(np.finfo(np.float32).eps))
@@ -324,7 +326,12 @@ def unknown_keys(
         ends = {"low": low, "high": high, "levels": number}
         times = GridBoundary.minimax_levels(sensitivity=width, delta=part, **ends).times
         # The notion is hockey-stick in any case, so the cheapest guarantee of that notion is used.
-        common: Any = HockeyStickBoundary.design(times, np.ones(number), width, part)
+        common: Any = None
+        try:
+            common = HockeyStickBoundary.design(times, np.ones(number), width, part)
+        except ValueError as error:  # about the times of the levels
+            expected = f"epsilons that are neither too small nor too large for delta = {delta:g}"
+            check(False, "levels", levels, expected, f"Raise low, or lower delta: {error}")
         # The least multiple of sqrt(t) that noise crosses at one of the times with this chance.
         roots = np.sqrt(times[::-1])
         quantile = float(np.max(lowest_curve(times[::-1], roots, part / keys_per_user) / roots))

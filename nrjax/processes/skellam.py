@@ -56,7 +56,7 @@ class Skellam(Coordinates):
 
     def __post_init__(self):
         super().__post_init__()
-        expected = "a single number, finite, at least 0"
+        expected = "finite, at least 0, and a single number"
         rates = [
             check_numbers(name, rate, lambda n: (n.ndim == 0) & np.isfinite(n) & (n >= 0), expected)
             for name, rate in (("rate1", self.rate1), ("rate2", self.rate2))

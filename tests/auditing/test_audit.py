@@ -191,7 +191,7 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     pair = variant(6, ZEROS, ONES)
     assert "failed" not in str(audit)
     assert losses._uncounted(np.array([-np.inf, 0.5, -np.inf])).startswith("2 of 3 trials failed")
-    unsure = nrjax.audit(*pair, delta=0.0, trials=200)
+    unsure = nrjax.audit(*pair, delta=np.float64(0.0), trials=200)
     assert unsure.verdict == "not enough trials"
     assert "cannot be seen" in str(unsure)
     *honest, options = HONEST["key"]()

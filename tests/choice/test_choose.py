@@ -173,6 +173,10 @@ def test_candidates_of_different_deltas_are_not_ranked():
         ({"question": 3.0}, "question must be one of nrjax.questions"),
         ({"question": questions.custom(lambda error: {})}, "factory.* must be a dict"),
         ({"question": questions.custom(without_guarantee)}, "guarantee must be given"),
+        (
+            {"question": questions.custom(lambda error: {"at 0.9": None})},
+            "name of a candidate must",
+        ),
         ({"question": questions.custom(lambda e: laplace_only(-e))}, "threshold must be at most 0"),
     ],
 )

@@ -88,6 +88,7 @@ PROCESSES = (
             (partial(Skellam, (), -1.0, 1.0), r"rate1 must be"),
             (partial(Skellam, (), np.nan, 1.0), r"rate1 must be"),
             (partial(Skellam, (), 1.0, np.inf), r"rate2 must be finite"),
+            (partial(Skellam, (3,), np.ones(3), 1.0), r"rate1 must be .*a single number"),
             (partial(Skellam, (), 0.0, 0.0), r"\(rate1, rate2\) must be such that one is positive"),
         ),
         integral=True,

@@ -173,7 +173,12 @@ def test_runs_show_what_the_rule_sees_and_pay_the_stated_epsilon():
     [
         ({"counts": [3, 0]}, "counts must be at least 1"),
         ({"keys_per_user": 0}, "keys_per_user must be"),
-        ({"delta": 0.6}, "delta must be above 0"),
+        ({"delta": 0.6}, "delta must be above 0 and at most 0.5 with laplace"),
+        (
+            {"delta": 0.3, "noise": "brownian"},
+            "delta must be above 0 and at most 0.2 with brownian",
+        ),
+        ({"delta": 0.1, "noise": "brownian"}, r"levels must be epsilons .* lower delta"),
         ({"noise": "uniform"}, "noise must be '"),
         ({"relation": "swap"}, "relation must be"),
     ],
