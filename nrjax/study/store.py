@@ -29,6 +29,7 @@ from nrjax.study.files import (
     UnfinishedError,
     checksum_of,
     manifest_bytes,
+    read_manifest,
     read_schema,
 )
 from nrjax.study.schema import Pass, StoredCase, pass_of, to_json
@@ -58,6 +59,8 @@ class Store:
         self.cases = {case.name: case for case in cases}
         self._cache: dict[tuple[str, str], tuple[list[range], dict[str, np.ndarray]]] = {}
         self._seconds: dict[tuple[str, str, str], np.ndarray] = {}
+        self._replacing: bytes | None = None
+        self._earlier: dict[str, Any] = {}
 
     @classmethod
     def create(
@@ -67,10 +70,12 @@ class Store:
         cases: Sequence[StoredCase],
         *,
         overwrite: bool = False,
+        deferred: bool = False,
     ) -> Store:
         """Create an empty store. A kill leaves the whole store or nothing.
 
         With `overwrite`, the results, summary, report and figures of an earlier run are removed.
+        With `deferred`, they are removed when the first trials are written.
 
         Raises:
             FileExistsError, OSError: as for `files.check_folder`.
@@ -83,8 +88,21 @@ class Store:
         with files.lock(path):
             if not overwrite:  # another run may have started in between
                 files.check_folder(path, overwrite=False)
-            files.replace_results(path, manifest_bytes(schema))
+            store._replacing, store._earlier = manifest_bytes(schema), read_manifest(path / RESULTS)
+            if not (deferred and (path / RESULTS).exists()):
+                store.replace()
         return store
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the folder still holds the earlier run, which the first trials will replace."""
+        return self._replacing is not None
+
+    def replace(self) -> None:
+        """Replace an earlier run by this store, unless it is done. The caller holds the lock."""
+        if self._replacing is not None:
+            files.replace_results(self.folder, self._replacing)
+            self._replacing = None
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Store:
@@ -173,7 +191,8 @@ class Store:
     def _written(self, case: str, name: str) -> list[range]:
         """Return the trials of each file in the folder of a pass, in order."""
         folder = self.path_of(case, name)
-        spans = map(span_of, os.listdir(folder) if folder.is_dir() else ())
+        exists = folder.is_dir() and not self.is_deferred
+        spans = map(span_of, os.listdir(folder) if exists else ())
         return sorted(filter(None, spans), key=lambda span: (span.start, span.stop))
 
     def done(self, case: str, name: str) -> list[range]:
@@ -209,7 +228,11 @@ class Store:
 
     def check_current(self) -> None:
         """Raise StoreError if the results were extended or replaced since this store was opened."""
-        if checksum_of(read_schema(self.folder)) != self.checksum:
+        if self.is_deferred:
+            same = read_manifest(self.folder / RESULTS) == self._earlier
+        else:
+            same = checksum_of(read_schema(self.folder)) == self.checksum
+        if not same:
             raise StoreError(
                 f"the results in {self.folder} were extended, or replaced by another run, since "
                 "they were opened: open them again"
@@ -326,6 +349,7 @@ class Writer:
         trials = f"trials {span.start} to {span.stop - 1} of {case}/{name}"
         failed = f"cannot write {trials} to {store.folder}; earlier trials are kept"
         with files.explaining(failed):
+            store.replace()
             folder = store.path_of(case, name)
             folder.mkdir(parents=True, exist_ok=True)
             files.atomic_write(folder / file, content)

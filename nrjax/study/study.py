@@ -169,7 +169,8 @@ class Study:
             until_se: largest standard error of every case's median stopping epsilon: trials are
                 added until it is reached. It is checked after 1000, 2000, 4000, ... trials.
             most_trials: largest number of trials with `until_se`.
-            overwrite: whether to replace an earlier run in the folder.
+            overwrite: whether to replace an earlier run in the folder. The earlier run stays until
+                the first trials of the new one are written.
             progress: True prints progress: a bar on a terminal or in a notebook, otherwise a line
                 every ten seconds. You can also pass an object with methods `begin` and `advance`.
             client: `dask.distributed.Client` whose workers run the trials; None runs the trials in
@@ -273,7 +274,7 @@ class Study:
             **self.facts,
         }
         cases = self._stored_cases(passes, options.trials)
-        return Store.create(out, facts, cases, overwrite=overwrite)
+        return Store.create(out, facts, cases, overwrite=overwrite, deferred=True)
 
     def _checked_passes(
         self, store: Store, stored: RunOptions, options: RunOptions
@@ -345,10 +346,12 @@ def _explaining_resume(store: Store) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        if store.is_deferred:
+            raise KeyboardInterrupt(f"the earlier run in {store.folder} is unchanged") from None
         kept = f"finished trials are kept in {store.folder}: {store.resume_command} resumes the run"
         raise KeyboardInterrupt(kept) from None
     except OSError as error:
-        if error.errno is None:
+        if error.errno is None or store.is_deferred:
             raise
         message = f"{error.strerror}; then {store.resume_command} resumes the run"
         raise OSError(error.errno, message) from error

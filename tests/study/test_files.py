@@ -18,7 +18,7 @@ from nrjax.study import files
 from nrjax.study.files import StoreBusyError
 from nrjax.study.schema import Pass, StoredCase, Variable
 from nrjax.study.store import Store
-from tests.study.stored import NAME, a_case, write_all
+from tests.study.stored import NAME, a_case, arrays, write_all
 
 
 def test_a_second_writer_is_refused(store, tmp_path):
@@ -52,6 +52,29 @@ def test_results_are_replaced_on_request_only_and_other_files_never(store, tmp_p
     assert store.done(NAME, "outcome") == []
     assert not figure.exists()
     assert table.read_text() == notes.read_text() == "mine"
+
+
+def test_an_earlier_run_stays_until_the_first_trials_are_written(store, tmp_path):
+    write_all(store, a_case(), "outcome")
+    summary = files.write_document(tmp_path, "summary.json", b"{}")
+    options = {"overwrite": True, "deferred": True}
+    new = Store.create(tmp_path, {"seed": 1}, [a_case()], **options)
+    with new.writer() as writer:
+        assert new.is_deferred
+        assert new.done(NAME, "outcome") == []
+        assert Store.open(tmp_path).settings == {"seed": 0}
+        assert not Store.open(tmp_path).pending(NAME, "outcome")
+        assert summary.exists()
+        span = new.pending(NAME, "outcome")[0]
+        writer.write(NAME, "outcome", span, arrays(a_case(), "outcome", span))
+    assert not new.is_deferred
+    assert not summary.exists()
+    assert Store.open(tmp_path).settings == {"seed": 1}
+    assert new.done(NAME, "outcome") == Store.open(tmp_path).done(NAME, "outcome") == [span]
+    late = Store.create(tmp_path, {"seed": 2}, [a_case()], **options)
+    Store.create(tmp_path, {"seed": 3}, [a_case()], overwrite=True)
+    with pytest.raises(RuntimeError, match="replaced by another run"), late.writer():
+        pass
 
 
 @pytest.mark.parametrize("name", ["results", "summary.json", "report.md"])

@@ -182,3 +182,37 @@ def test_workers_get_files_of_a_few_seconds():
     assert sizes[:4] == [10, 80, 80, 80]
     assert sizes[-2:] == [40, 30]
     assert pending["a", "outcome"] == [range(5, 1000)]
+
+
+class Stopped:
+    """A terminal that fails, or a user who presses Ctrl-C, before the first trial."""
+
+    def __init__(self, trouble):
+        self.trouble = trouble
+
+    def begin(self, *_):
+        raise self.trouble
+
+    def advance(self, *_):
+        pass
+
+
+def test_an_overwrite_that_does_not_start_leaves_the_earlier_run(tmp_path):
+    study = cheap.study({"low": cheap.Walk(np.float32(0))})
+    earlier = study.run(tmp_path, trials=20, progress=False)
+    files_of = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for trouble in (
+        KeyboardInterrupt(),
+        UnicodeEncodeError("latin-1", "x", 0, 1, "no"),
+        OSError(5),
+    ):
+        again = {"trials": 20, "seed": 1, "overwrite": True}
+        with pytest.raises(type(trouble)) as stopped:
+            study.run(tmp_path, progress=Stopped(trouble), **again)
+        kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        assert {path: kept.get(path) for path in files_of} == files_of
+        if isinstance(trouble, KeyboardInterrupt):
+            assert "the earlier run in" in str(stopped.value)
+    assert study.run(tmp_path, progress=False)["low"].identical(earlier["low"])
+    new = study.run(tmp_path, progress=False, **again)
+    assert not new["low"].identical(earlier["low"])
