@@ -13,6 +13,9 @@ _LOG_PAUSE, _REDRAW_PAUSE = 10.0, 0.5
 _BAR = 10
 """The number of characters of a progress bar."""
 
+_BLOCKS = "█░"
+"""The characters of a progress bar, where the encoding of the terminal has them."""
+
 
 class Reporter:
     """A printer of the progress of a run: finished trials, trials per second and seconds left.
@@ -26,6 +29,7 @@ class Reporter:
 
     def __init__(self, file: TextIO, is_drawn: bool, clock: Callable[[], float]):
         self._file, self._is_drawn, self._clock = file, is_drawn, clock
+        self._full, self._empty = _BLOCKS if self._shown(_BLOCKS) == _BLOCKS else "#-"
         self._changed = threading.Condition()
         self._is_closed, self._width = False, 0
         self._start("", 0, 0)
@@ -82,15 +86,19 @@ class Reporter:
     def _show(self) -> None:
         line = f"{self._name}: {self._done:,} of {self._trials:,} trials, {self._state()}"
         if not self._is_drawn:
-            print(line, file=self._file, flush=True)
+            print(self._shown(line), file=self._file, flush=True)
         else:
             full = _BAR * self._done // max(self._trials, 1)
-            line = f"{'█' * full}{'░' * (_BAR - full)} {line}"[
-                : shutil.get_terminal_size().columns - 1
-            ]
+            bar = self._full * full + self._empty * (_BAR - full)
+            line = self._shown(f"{bar} {line}")[: shutil.get_terminal_size().columns - 1]
             print(f"\r{line:{self._width}}", end="", file=self._file, flush=True)
             self._width = len(line)
         self._changed.notify()
+
+    def _shown(self, text: str) -> str:
+        """Return text with "?" in place of characters that the encoding of the stream lacks."""
+        encoding = getattr(self._file, "encoding", None) or "utf-8"
+        return text.encode(encoding, "replace").decode(encoding)
 
     def _end_line(self) -> None:
         if self._width:

@@ -1,6 +1,7 @@
 """The commands of `nrjax`: run, choose, design, audit, resume, and commands for folders."""
 
 import dataclasses
+import io
 import itertools
 import os
 import sys
@@ -250,9 +251,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Errors that the user can fix, such as a wrong value or a folder in use, are printed without a
     traceback. Any other error is a defect of nrjax, and is raised.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # for terminals that lack a character
+        sys.stdout.reconfigure(errors="replace")
     try:
         try:
             _call(list(sys.argv[1:] if arguments is None else arguments))
+        except (RuntimeError, AssertionError) as error:
+            if not isinstance(error, StoreError):
+                devices.check_platforms()  # explains it if JAX cannot start
+            raise
         finally:
             _flush()
     except BrokenPipeError:  # the reader has closed the pipe, as `| head` does

@@ -30,6 +30,11 @@ def configure_jax(devices: int) -> None:
         # Cache small programs too: a study has about a hundred, which together take as long to
         # compile as a large program.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    check_platforms()
+
+
+def check_platforms() -> None:
+    """Start JAX, or raise ValueError if it cannot start a platform of `JAX_PLATFORMS`."""
     try:
         jax.local_devices()
     except (RuntimeError, AssertionError) as error:  # AssertionError: CUDA without a GPU

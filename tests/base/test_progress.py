@@ -94,3 +94,33 @@ def test_a_sweep_shows_progress_on_request(capsys):
     trial = interaction([0.25])
     nrjax.sweep(jax.random.key(3), [trial, trial], trials=5, progress=True)
     assert "5 of 5 trials" in capsys.readouterr().out
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal of an encoding."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bar", "name"),
+    [
+        ("utf-8", "█████░░░░░", "größe ε"),
+        ("latin-1", "#####-----", "größe ?"),
+        ("ascii", "#####-----", "gr??e ?"),
+        ("cp437", "█████░░░░░", "größe ε"),
+    ],
+)
+def test_terminals_of_any_encoding(encoding, bar, name):
+    for is_drawn in (None, False):
+        held = io.BytesIO()
+        terminal = Terminal(held, encoding=encoding)
+        with progress.progress(terminal, is_drawn, Clock()) as reporter:
+            reporter.begin("größe ε", "", 10, 0)
+            reporter.advance(5, 1.0)
+            with reporter._changed:
+                reporter._show()
+        shown = held.getvalue().decode(encoding)
+        assert name in shown
+        assert (bar in shown) == (is_drawn is None)

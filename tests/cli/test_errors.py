@@ -192,6 +192,63 @@ def test_a_variable_that_cannot_be_read_is_named_before_any_work(folder, name, v
     assert not (folder / "out").exists()
 
 
+OWN = """
+import jax.numpy as jnp, nrjax
+def score(release):
+    return -jnp.abs(release - 3.0)
+trial = nrjax.laplace(3.0, 1.0).until(score, at_least=-1.0, levels=(0.1, 1.0, 3))
+study = nrjax.Study("own", {"laplace": trial})
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "run my_study.py --out out",
+        *(
+            pytest.param(call, marks=pytest.mark.long)
+            for call in (
+                "run whitehouse2022 --out out",
+                "audit my_study.py",
+                "fingerprint my_study.py",
+                "choose mean --data own.csv --column a --bounds a=0:1 --error 0.1",
+                "design 0.1 1",
+            )
+        ),
+    ],
+)
+def test_a_platform_that_cannot_start_is_named_by_every_command(folder, call):
+    (folder / "my_study.py").write_text(OWN)
+    (folder / "own.csv").write_text("a\n0.1\n0.9\n")
+    ended = process("-m", "nrjax", *call.split(), JAX_PLATFORMS="nonsense")
+    assert ended.returncode == 2
+    words = "nrjax: error: JAX_PLATFORMS must be unset, or platforms that JAX can start"
+    assert ended.stderr.startswith(words)
+    assert ended.stderr.count("\n") == 1
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_a_terminal_of_any_encoding_shows_the_report(folder):
+    """`nrjax data` prints a table, whose lines Latin-1 lacks."""
+    import pty
+
+    main_end, terminal = pty.openpty()
+    bare = {name: os.environ[name] for name in ("HOME", "PATH")}
+    path = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "TERM": "xterm"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "nrjax", "data", "--data-dir", "gr\u00f6\u03b5"],
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        env=bare | path | {"PYTHONIOENCODING": "latin-1", "COLUMNS": "200"},
+        timeout=120,
+        check=False,
+    )
+    os.close(terminal)
+    os.close(main_end)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 BEFORE_IMPORT = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
