@@ -201,6 +201,18 @@ def test_xarray_opens_the_variables_of_results(results, group):
     assert tree[f"{group}/outcome"].to_dataset().identical(results[group])
 
 
+def test_xarray_may_give_its_options_for_decoding(results):
+    of = {"filename_or_obj": results.folder, "engine": "nrjax"}
+    for options in ({"decode_times": False}, {"mask_and_scale": False}, {"decode_cf": False}):
+        found = xarray.open_dataset(**of, group="walk", **options)
+        assert found.identical(results["walk"])
+        tree = xarray.open_datatree(**of, **options)
+        assert tree["walk/outcome"].to_dataset().identical(results["walk"])
+    for call in (xarray.open_dataset, xarray.open_datatree):
+        with pytest.raises((KeyError, TypeError), match="decode_tims"):
+            call(**of, decode_tims=False)
+
+
 def pairs(walked):
     return walked.path.reshape(2, 2)
 
