@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from nrjax._base.arrays import as_array
 from nrjax._base.validation import check
 
 _ROUNDING = 1e-12
@@ -39,7 +40,7 @@ def order_statistics(values: Any, q: Any) -> Any:
 
 def check_fractions(name: str, value: Any) -> np.ndarray:
     """Return `value` as an array, or raise ValueError if it has numbers outside of [0, 1]."""
-    array, hint = array_or_none(value), ""
+    array, hint = as_array(value), ""
     if array.dtype.kind in "iuf":
         if np.all((array >= 0) & (array <= 1)):
             return array
@@ -47,11 +48,3 @@ def check_fractions(name: str, value: Any) -> np.ndarray:
             hint = f"For percentages type {np.round(array / 100, 9).tolist()}."
     check(False, name, value, "a fraction from 0 to 1, or an array of fractions", hint)
     return array
-
-
-def array_or_none(values: Any) -> np.ndarray:
-    """Return `values` as an array, or an array of None for lists of different lengths."""
-    try:
-        return np.asarray(values)
-    except ValueError:
-        return np.asarray(None)

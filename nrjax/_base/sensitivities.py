@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nrjax._base.arrays import EXACT
 from nrjax._base.validation import (
     check,
     check_choice,
@@ -40,12 +41,23 @@ def norm_of(noise: str) -> Norm:
     return "l1" if noise == "laplace" else "l2"
 
 
+def rounded_up(value: Any) -> Any:
+    """Return a fraction or a decimal as the next float that is not smaller, others unchanged."""
+    if not isinstance(value, EXACT):
+        return value
+    try:
+        number, exact = float(value), Fraction(value)
+    except (ValueError, OverflowError):  # no finite number, which checks of ranges refuse
+        return math.inf
+    return math.nextafter(number, math.inf) if number < exact else number
+
+
 class Sensitivity(float):
     """A sensitivity, the largest change of a private value by one row, with its norm.
 
     Guarantees refuse a sensitivity in the wrong norm. They accept plain floats, and arithmetic on a
     `Sensitivity` returns plain floats. Interactions, studies, filters and odometers refuse
-    sensitivities of different relations.
+    sensitivities of different relations. A fraction or a decimal is rounded up to a float.
 
         >>> nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1"))
         PureGuarantee(sensitivity=Sensitivity(1.0, 'l1'))
@@ -67,6 +79,7 @@ class Sensitivity(float):
     def __new__(cls, value: float, norm: Norm, relation: str | None = None) -> Sensitivity:
         """Make a sensitivity from a number, its norm and its relation."""
         check_choice("norm", norm, ("l1", "l2"))
+        value = rounded_up(value)
         number, exact = check_number("sensitivity", value), np.asarray(value).item()
         check(number >= exact, "sensitivity", value, "a number that a float holds")
         self = super().__new__(cls, number)

@@ -1,6 +1,5 @@
 """Argument checks, with one form of error message for the whole package."""
 
-import contextlib
 import math
 from collections.abc import Callable, Collection
 from typing import Any
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nrjax._base.arrays import EXACT, as_array, as_exact, as_numbers, count_missing, distinct
 from nrjax._base.format import format_value
 
 _LONGEST = 60
@@ -26,23 +26,28 @@ def check(ok: Any, name: str, value: Any, expected: str, hint: str = "") -> None
 
 
 def concrete_or_none(value: Any) -> np.ndarray | None:
-    """Return a concrete number or array as a NumPy array, and None for any other value."""
+    """Return a concrete number or array as a NumPy array, and None for any other value.
+
+    Masked entries become NaN.
+    """
     if isinstance(value, Tracer):
         return None
+    if isinstance(value, np.ma.MaskedArray):
+        return as_array(value)
     if isinstance(value, (bool, int, float, np.generic, np.ndarray, jax.Array)):
         return np.asarray(value)
     return None
 
 
 def as_table(value: Any) -> Any:
-    """Return lists, tuples and tables (a pandas Series) as NumPy arrays, others unchanged."""
+    """Return lists, tuples and tables (a pandas Series) as NumPy arrays, others unchanged.
+
+    Decimals and fractions become floats if floats equal them.
+    """
     is_table = hasattr(value, "__array__") and not isinstance(value, (jax.Array, np.generic))
-    if not is_table and not isinstance(value, (list, tuple)):
-        return value
-    try:
-        return np.asarray(value)
-    except ValueError:  # rows of different lengths, which no check accepts
-        return np.asarray(value, object)
+    if is_table or isinstance(value, (list, tuple)):
+        value = as_array(value)
+    return as_exact(value)
 
 
 def as_float_table(value: Any) -> Any:
@@ -69,13 +74,7 @@ def float_if_large(value: Any) -> Any:
 
 def as_floats(name: str, value: Any, fits: Callable[..., Any], expected: str) -> np.ndarray:
     """Return numbers, such as a list or a column of a table, as a float64 array that `fits`."""
-    array = None
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        table = np.asarray(value)
-        is_real = table.dtype.kind not in "SUMmc"  # text, dates, complex numbers
-        if table.dtype.kind == "O":
-            is_real = not any(isinstance(x, (str, bytes)) for x in table.ravel())
-        array = table.astype(float) if is_real else None
+    array = as_numbers(value)
     check(array is not None and fits(array), name, value, expected)
     assert array is not None
     return array
@@ -86,15 +85,11 @@ def check_complete(name: str, value: Any, is_text: bool = True) -> None:
 
     The message has counts, and no value of the data.
     """
-    table = np.asarray(as_table(value))
-    if isinstance(value, (list, tuple)) and table.dtype.kind == "U":  # None and NaN became text
-        table = np.asarray(value, object)
-    if table.dtype == object:
-        written = sum(isinstance(entry, (str, bytes)) for entry in table.ravel())
-        missing = sum(map(_is_missing, table.ravel()))
-    else:
-        written = table.size * (table.dtype.kind in "SU")
-        missing = int(np.sum(table != table))
+    table = as_array(value)
+    entries = table.ravel() if table.dtype == object else ()
+    written = sum(isinstance(entry, (str, bytes)) for entry in entries)
+    written += table.size * (table.dtype.kind in "SU")
+    missing = count_missing(table)
     hint = "Write 1000, not 1,000, and no units."
     got = f"text in {written:,} of {table.size:,}"
     check(is_text or written == 0, name, got, "numbers, not text", hint)
@@ -103,19 +98,23 @@ def check_complete(name: str, value: Any, is_text: bool = True) -> None:
     check(missing == 0, name, got, "without missing values", hint)
 
 
-def _is_missing(entry: Any) -> bool:
-    try:
-        return entry is None or bool(entry != entry)
-    except TypeError:  # NA is neither true nor false
-        return True
-    except ValueError:  # an array, which no question accepts
-        return False
-
-
 def as_data(name: str, value: Any, fits: Callable[..., Any], expected: str) -> np.ndarray:
     """Return `as_floats` of data that are complete (`check_complete`)."""
     check_complete(name, value, is_text=False)
     return as_floats(name, value, fits, expected)
+
+
+def as_groups(name: str, value: Any) -> tuple[list[Any], np.ndarray]:
+    """Return the different entries of complete data, sorted, and the number of each row's.
+
+    See `nrjax._base.arrays.distinct`.
+    """
+    check_complete(name, value)
+    found = distinct(value)
+    expected = "a vector of numbers, text or tuples, at least one row"
+    check(found is not None and found[1].size > 0, name, type(value).__name__, expected)
+    assert found is not None
+    return found
 
 
 def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray | None:
@@ -134,7 +133,9 @@ def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray 
         (jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize <= 8)
         or (jnp.issubdtype(dtype, jnp.integer) and dtype.kind != "m")  # no duration
     )
-    check(is_real, name, value, expected)
+    is_exact = isinstance(value, EXACT)
+    hint = "Give a float. For a sensitivity, nrjax.Sensitivity rounds it up." if is_exact else ""
+    check(is_real, name, value, expected, hint)
     return array
 
 

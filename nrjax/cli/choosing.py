@@ -102,7 +102,7 @@ class Choose:
             check(len(self.bins) > 1, "bins", self.bins, "rising edges, at least two", hint)
             question = questions.histogram(values, np.asarray(self.bins))
             return _warned(question, self.column, values, self.bins)
-        limits: Any = parsed_bounds(self.bounds)
+        limits: Any = parsed_bounds(self.bounds, [self.column] if self.column else ())
         ok = isinstance(limits, dict) and set(limits) == {self.column}
         hint = f"For example --bounds {self.column}=0:100."
         check(ok, "bounds", self.bounds, f"the bounds of {self.column!r}", hint)

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.format import representation
 from nrjax._base.sensitivities import Norm, Sensitivity
-from nrjax._base.validation import check, check_numbers
+from nrjax._base.validation import as_floats, check, check_numbers
 from nrjax.types import Utility
 
 _SLACK = 1e-9
@@ -100,7 +100,8 @@ class ShareOutside(_CountError):
     def relative(cls, counts: ArrayLike, error: float) -> ShareOutside:
         """Return the utility that allows each count the relative error `error` (>= 0)."""
         check(math.isfinite(error) and error >= 0, "error", error, "finite and not negative")
-        number = np.asarray(counts, np.float64)
+        expected = "whole numbers, none negative"
+        number = as_floats("counts", counts, lambda n: n >= 0, expected)
         return cls(number, np.floor(error * number * (1 + _SLACK)))
 
     def evaluate(self, hypothesis: Array) -> Array:

@@ -13,7 +13,7 @@ from nrjax._base.keys import Role, check_key, role_key, step_key
 from nrjax._base.pytrees import Pytree, record, static
 from nrjax._base.sensitivities import split_relation
 from nrjax._base.threefry import unrolled_key
-from nrjax._base.validation import check, check_choice, check_integer
+from nrjax._base.validation import as_float_table, check, check_choice, check_integer
 from nrjax.composition._state import select
 from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
@@ -143,7 +143,7 @@ class CountRelease(Pytree):
         expected = "for one row, since a count is changed by at most 1"
         check(split_relation(relation)[1] == 1, name, relation, expected)
         if isinstance(self.counts, (list, tuple)):
-            object.__setattr__(self, "counts", np.asarray(self.counts, np.float64))
+            object.__setattr__(self, "counts", as_float_table(self.counts))
         check_counts(self.counts)
         check_smallest(self.smallest, self.method)
         check_integer("levels", self.levels, 2, MOST)

@@ -142,7 +142,7 @@ def load(
     names = ", ".join(map(repr, [*_SOURCES, "paper"]))
     expected = f"one of {names}, or the path of a .csv or .npz file"
     check(Path(name).suffix.lower() in tables.SUFFIXES, "data", name, expected)
-    table = tables.read(name, target)
+    table = tables.read(name, target, bounds)
     return prepare(table, bounds, task, rows=count, normalise=normalise)
 
 

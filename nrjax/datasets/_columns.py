@@ -1,10 +1,14 @@
 """Functions that turn columns of a table into features, and a target into labels."""
 
 import re
+from collections.abc import Collection
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax._base.arrays import as_numbers
 from nrjax._base.validation import check
 
 MAX_CATEGORIES = 50
@@ -15,6 +19,9 @@ LARGEST = 1e38
 
 _NUMBER_LIKE = re.compile(r"[-+]?[$€£]?\s*\d[\d.,' ]*\s*[%$€£]?")
 """A pattern for text that a person reads as a number, such as 1,000 or 5 %."""
+
+
+_BOOLEANS = ("False", "True")
 
 
 class PreparedColumn(NamedTuple):
@@ -35,9 +42,39 @@ class PreparedColumn(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
+def as_column(what: str, array: np.ndarray) -> np.ndarray:
+    """Return a complete column of a table, from `as_array`, as numbers, booleans or text."""
+    if array.dtype == object:
+        return _of_objects(what, array)
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8", "surrogateescape")
+    if array.dtype.kind in "biufU" and array.dtype != np.float16:
+        return array
+    wide = as_numbers(array)  # float16, bfloat16 and other narrow types
+    return array.astype(str) if wide is None else wide
+
+
+def _of_objects(what: str, array: np.ndarray) -> np.ndarray:
+    """Return a column of Python objects as numbers, booleans or text."""
+    entries = array.ravel().tolist()
+    listed = any(isinstance(e, Collection) and not isinstance(e, (str, bytes)) for e in entries)
+    check(not listed, what, "lists, or other collections", "of numbers, booleans or text")
+    column: Any = np.array(entries)
+    if column.dtype == object and all(isinstance(entry, Real | Decimal) for entry in entries):
+        column = as_numbers(array)  # decimals, fractions, large integers
+    if column is None or column.dtype.kind not in "biuf":
+        column = np.array([str(entry) for entry in entries])
+        different = {(isinstance(entry, str), str(entry)) for entry in entries}
+        distinct = len(different) == len(set(column.tolist()))
+        hint = "Write all of them as numbers, or all as text."
+        check(distinct, what, "such as 1 and '1'", "of values that differ as text", hint)
+    return column.reshape(array.shape)
+
+
 def is_interval(stated: Any) -> bool:
     """Return whether stated bounds are two numbers, and not a list of categories."""
-    return len(stated) == 2 and all(isinstance(end, (int, float, np.number)) for end in stated)
+    kinds = [isinstance(end, Real | Decimal) and not isinstance(end, bool) for end in stated]
+    return len(kinds) == 2 and all(kinds)
 
 
 def scale_column(where: str, name: str, column: np.ndarray, stated: Any) -> PreparedColumn:
@@ -88,7 +125,9 @@ def indicators(
 def _as_numbers_or_text(
     name: str, column: np.ndarray, stated: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a column and its stated categories, both as numbers or both as text."""
+    """Return a column and its stated categories, both as numbers, booleans or text."""
+    if column.dtype.kind == "b" and all(str(entry).title() in _BOOLEANS for entry in stated):
+        stated, column = [str(entry).title() for entry in stated], column.astype(str)
     is_text = column.dtype.kind == "U"
     kind, expected = (str, "text") if is_text else (np.float64, "numbers")
     try:

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nrjax._base.arrays import as_array
 from nrjax._base.numerics import row_blocks
+from nrjax._base.validation import check_complete
 from nrjax.datasets._files import PathLike
 
 TASKS = ("logistic", "ridge")
@@ -85,6 +87,8 @@ class Dataset:
 
 def unit_l2_rows(x: np.ndarray) -> np.ndarray:
     """Divide each row, of shape (d,), by its l2 norm unless that is 0 (Whitehouse 2022)."""
+    check_complete("x", x)
+    x = as_array(x)
     scaled = np.empty(x.shape, np.result_type(x, 1.0))
     for block in row_blocks(*x.shape):
         largest = np.max(np.abs(x[block]), axis=1, keepdims=True)
@@ -97,6 +101,7 @@ def unit_l2_rows(x: np.ndarray) -> np.ndarray:
 
 def divided_by_largest_l1_norm(x: np.ndarray) -> np.ndarray:
     """Divide all rows, shape (n, d), by the largest l1 norm of a row (Ligett 2017, section 4)."""
+    check_complete("x", x)
     x = divided_by_largest_value(x)
     norm = np.max(np.sum(np.abs(x), axis=1))
     return x / norm if norm > 0 else x
@@ -104,6 +109,8 @@ def divided_by_largest_l1_norm(x: np.ndarray) -> np.ndarray:
 
 def divided_by_largest_value(y: np.ndarray) -> np.ndarray:
     """Divide an array by its largest absolute value unless that is 0."""
+    check_complete("y", y)
+    y = as_array(y)
     largest = np.max(np.abs(y))
     return y / largest if largest > 0 else y
 

@@ -120,6 +120,8 @@ def _stated_bounds(table: Table, task: str, bounds: Bounds) -> tuple[dict[str, A
     expected = "a mapping from columns to (LOW, HIGH) or a list of categories, or 'data'"
     check(isinstance(bounds, Mapping), "bounds", bounds, expected)
     stated = {str(name): limits for name, limits in dict(bounds).items()}
+    expected = "of columns that differ as text"
+    check(len(stated) == len(bounds), "bounds", list(bounds), expected)
     unknown = [name for name in stated if name not in columns]
     check(not unknown, "bounds", unknown, f"of columns of {table.where}: {list(columns)}")
     for name, limits in stated.items():

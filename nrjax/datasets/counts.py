@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nrjax._base.format import representation
-from nrjax._base.validation import check, check_integer
+from nrjax._base.validation import as_groups, check, check_integer
 from nrjax.datasets import flights
 from nrjax.datasets._files import (
     Arrays,
@@ -118,7 +118,7 @@ def count_keys(people: ArrayLike, keys: ArrayLike, most: int, seed: int = 0) -> 
     array([2.])
 
     Args:
-        people: name or number of the person of each row, shape (rows,).
+        people: name, number or tuple of the person of each row, shape (rows,).
         keys: key of each row, such as a word or a city, shape (rows,).
         most: largest number of keys per person (`keys_per_user` of `nrjax.counts.unknown_keys`).
         seed: seed of the draw.
@@ -127,25 +127,24 @@ def count_keys(people: ArrayLike, keys: ArrayLike, most: int, seed: int = 0) -> 
         Counts of the keys that are held, in the order of their names.
 
     Raises:
-        ValueError: there is no row, the shapes differ, or `most` is below 1.
+        ValueError: there is no row, the shapes differ, a person or a key is missing, or `most` is
+            below 1.
     """
-    holders, names = np.asarray(people), np.asarray(keys)
-    ok = holders.ndim == 1 and holders.size > 0 and holders.shape == names.shape
-    check(ok, "people", people, "a vector as long as keys, with at least one row")
+    (owners, person), (items, item) = as_groups("people", people), as_groups("keys", keys)
+    expected = f"a vector as long as keys, of {item.size:,} rows"
+    check(person.size == item.size, "people", f"{person.size:,} rows", expected)
     check_integer("most", most, 1)
-    items, item = np.unique(names, return_inverse=True)
-    owners, person = np.unique(holders, return_inverse=True)
-    person, item = np.divmod(np.unique(person * items.size + item), items.size)
+    person, item = np.divmod(np.unique(person * len(items) + item), len(items))
     # A draw that depends on the rows of others would let one person change what others keep.
     draws = np.zeros(person.size, np.uint64)
     crowded = np.bincount(person)[person] > most
-    pairs = zip(owners[person[crowded]].tolist(), items[item[crowded]].tolist(), strict=True)
-    draws[crowded] = [_draw(seed, *pair) for pair in pairs]
+    pairs = zip(person[crowded].tolist(), item[crowded].tolist(), strict=True)
+    draws[crowded] = [_draw(seed, owners[owner], items[key]) for owner, key in pairs]
     order = np.lexsort((draws, person))
     rank = np.arange(order.size) - np.searchsorted(person, person)
-    counts = np.bincount(item[order][rank < most], minlength=items.size)
-    held = counts > 0
-    return Counts("keys", tuple(items[held].tolist()), counts[held].astype(float), "people")
+    counts = np.bincount(item[order][rank < most], minlength=len(items))
+    held = np.flatnonzero(counts)
+    return Counts("keys", tuple(items[key] for key in held), counts[held].astype(float), "people")
 
 
 def _draw(seed: int, person: object, key: object) -> int:

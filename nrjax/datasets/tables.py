@@ -3,13 +3,15 @@
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nrjax._base.arrays import as_array, count_missing
 from nrjax._base.validation import check
+from nrjax.datasets._columns import as_column
 from nrjax.datasets._dataset import Dataset
 from nrjax.datasets._files import PathLike, existing_file, extra, read_npz
 from nrjax.datasets._prepare import Bounds, Table, prepare
@@ -47,7 +49,8 @@ def from_frame(
     `bounds="data"`.
 
     Args:
-        frame: a pandas data frame, a dict of columns, or another object with columns by name.
+        frame: a pandas data frame, a dict of columns, an Arrow table, a record array, or another
+            object with columns by name.
         target: name of the column to predict.
         bounds: by column, `(low, high)` for numbers, or a list of categories. Every column of
             numbers needs bounds. The target may have some: `(low, high)`, or the label that becomes
@@ -87,7 +90,8 @@ def from_file(
     Args:
         path: path of a .csv file with a header, or of an .npz file.
         target: name of the column (CSV) or array (NPZ, by default "y") to predict.
-        bounds: as for `from_frame`.
+        bounds: as for `from_frame`. A word that stands for a missing value in CSV files, such as
+            NA, is a category if it is listed.
         task: as for `from_frame`.
 
     Raises:
@@ -100,7 +104,7 @@ def from_file(
 
 def prepared_file(path: PathLike, target: str | None, bounds: Bounds, task: str | None) -> Dataset:
     """Return the data set in a file. Its warnings are kept as remarks, but not issued."""
-    table = read(path, target)
+    table = read(path, target, bounds)
     return prepare(table, bounds if table.is_matrix else bounds or {}, task)
 
 
@@ -112,12 +116,17 @@ def _with_warnings(data: Dataset) -> Dataset:
     return data
 
 
-def read(path: PathLike, target: str | None) -> Table:
-    """Return the table in a CSV or NPZ file."""
+def read(path: PathLike, target: str | None, bounds: Bounds = None) -> Table:
+    """Return the table in a CSV or NPZ file.
+
+    Words such as NA stand for missing values in a CSV file, unless `bounds` list them.
+    """
     file = Path(path).expanduser()
     suffix = file.suffix.lower()
     check(suffix in SUFFIXES, "data", os.fspath(path), "the path of a .csv or .npz file")
-    return (_read_npz if suffix == ".npz" else _read_csv)(existing_file(file), target)
+    if suffix == ".npz":
+        return _read_npz(existing_file(file), target)
+    return _read_csv(existing_file(file), target, bounds)
 
 
 def _read_npz(path: Path, target: str | None) -> Table:
@@ -130,10 +139,10 @@ def _read_npz(path: Path, target: str | None) -> Table:
     what = f"x and {name} of {path}"
     check(ok, what, (x.dtype.name, x.shape, y.shape), "numbers of shapes (n, d) and (n,)")
     columns = {f"x{number}": column for number, column in enumerate(x.T)}
-    return Table(path.name, str(path), columns, name, _as_array(y), is_matrix=True)
+    return Table(path.name, str(path), columns, name, as_column("y", y), is_matrix=True)
 
 
-def _read_csv(path: Path, target: str | None) -> Table:
+def _read_csv(path: Path, target: str | None, bounds: Bounds) -> Table:
     pandas = extra("pandas")
     try:
         frame = pandas.read_csv(path, low_memory=False)
@@ -145,19 +154,24 @@ def _read_csv(path: Path, target: str | None) -> Table:
     # Columns without a name are most often row numbers, which would swamp the other features.
     nameless = [name for name in frame.columns if name.startswith("Unnamed: ")]
     check(not nameless, what, nameless, "named", _FILL_IN)
+    for column, listed in bounds.items() if isinstance(bounds, Mapping) else ():
+        if column in frame.columns and not isinstance(listed, str) and frame[column].isna().any():
+            cells = pandas.read_csv(path, usecols=[column], dtype=str, na_filter=False)[column]
+            frame[column] = cells.where(cells.isin(listed) | frame[column].notna(), None)
     return _of_frame(frame, target, path.name, str(path), "target, in the shell --target COLUMN")
 
 
 def _of_frame(frame: Any, target: Any, name: str, where: str, argument: str = "target") -> Table:
     """Return the columns of a data frame as arrays of numbers, booleans or text."""
-    names = list(getattr(frame, "columns", frame))
+    names = _names_of(frame)
     what = f"columns of {where}"
-    _check_distinct(what, names)
+    _check_distinct(what, map(str, names))
     hint = f"Name the column to predict ({argument})."
     check(target in names, "target", target, f"a column of {where}: {names}", hint)
-    missing = [each for each in names if _lacks_values(frame[each])]
+    arrays = {str(each): as_array(frame[each]) for each in names}
+    missing = [each for each, array in arrays.items() if count_missing(array)]
     check(not missing, what, missing, "without missing values", _FILL_IN)
-    columns = {str(each): _as_array(frame[each]) for each in names}
+    columns = {each: as_column(f"column {each!r} of {where}", a) for each, a in arrays.items()}
     shapes = {each: array.shape for each, array in columns.items()}
     y = columns.pop(str(target))
     ok = y.ndim == 1 and all(shape == y.shape for shape in shapes.values())
@@ -165,19 +179,18 @@ def _of_frame(frame: Any, target: Any, name: str, where: str, argument: str = "t
     return Table(name, where, columns, str(target), y)
 
 
+def _names_of(frame: Any) -> list[Any]:
+    """Return the names of the columns of a data frame, an Arrow table, a record array or a dict."""
+    names = getattr(frame, "column_names", None)  # of an Arrow table
+    if isinstance(frame, np.ndarray):
+        names = frame.dtype.names
+    elif not isinstance(names, list):  # a data frame may have a column of that name
+        names = getattr(frame, "columns", frame if isinstance(frame, Mapping) else None)
+    expected = "a data frame, a dict of columns, or another object with columns by name"
+    check(names is not None, "frame", type(frame).__name__, expected)
+    return list(names)  # pyright: ignore[reportArgumentType]
+
+
 def _check_distinct(what: str, names: Iterable[Any]) -> None:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     check(not repeated, what, repeated, "without repeated names", _FILL_IN)
-
-
-def _lacks_values(column: Any) -> bool:
-    if hasattr(column, "isna"):  # of pandas, which has several kinds of missing values
-        return bool(column.isna().any())
-    return any(value is None or value != value for value in np.asarray(column).ravel().tolist())
-
-
-def _as_array(column: Any) -> np.ndarray:
-    """Return a column as an array of numbers, booleans or text."""
-    array = np.asarray(column)
-    array = np.array(array.tolist()) if array.dtype.kind == "O" else array
-    return array if array.dtype.kind in "biuf" else array.astype(str)

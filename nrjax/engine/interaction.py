@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.arrays import as_array
 from nrjax._base.keys import abstract_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import float_dtype, holds
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.sensitivities import shared_relation, split_relation
@@ -118,6 +120,7 @@ class Interaction(Pytree, kw_only=True):
     # The dtype of all floats, by which `steps.start` finds later casts.
     _made_in: str = static(init=False, repr=False)
 
+    @neutral_config()
     def __post_init__(self):
         for name, field in _checked(self).items():
             object.__setattr__(self, name, field)
@@ -154,6 +157,8 @@ def _cast_leaf(name: str, leaf: Any, dtype: Any) -> Any:
         expected = f"an integer that {np.dtype(dtype)} holds exactly"
         hint = "Pass a float, or declare the field nrjax.static() if it is an index."
         check(holds(dtype, int(leaf)), name, leaf, expected, hint)
+    if isinstance(leaf, np.ma.MaskedArray):
+        leaf = as_array(leaf)  # masked entries become NaN
     if isinstance(leaf, (int, float, np.number)) and not isinstance(leaf, bool):
         return jnp.asarray(np.asarray(leaf, dtype))
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu":

@@ -11,10 +11,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._base.format import format_value
+from nrjax._base.modes import neutral_config
 from nrjax._base.notions import notion_of
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import Pytree
-from nrjax._base.sensitivities import relation_of, shared_relation, with_relation
+from nrjax._base.sensitivities import relation_of, rounded_up, shared_relation, with_relation
 from nrjax._base.validation import as_table, check, check_numbers, check_positive
 from nrjax._base.value import check_array
 from nrjax.engine.checks_between_parts import check_integral, check_own_value
@@ -104,6 +105,7 @@ class Mechanism(Pytree):
             shown.append(f"utility={type(self.utility).__name__}")
         return f"Mechanism({', '.join(shown)})"
 
+    @neutral_config()
     def on(self, levels: Levels) -> Mechanism:
         """Return the mechanism with its guarantee tightened for known levels (`Guarantee.on`).
 
@@ -129,6 +131,7 @@ class Mechanism(Pytree):
         parts: Any = {"value": self.value, "process": self.process, "guarantee": guarantee}
         return Interaction(**parts, schedule=schedule, utility=utility, rule=rule, **options)
 
+    @neutral_config()
     def until(
         self,
         score: Utility | Callable[..., Any] | None = None,
@@ -265,6 +268,7 @@ def brownian(
     Raises:
         ValueError: an argument is missing or out of range.
     """
+    sensitivity = rounded_up(sensitivity)
     named = boundary if isinstance(boundary, str) else None
     guarantee: Guarantee | BoundaryRecipe
     if isinstance(boundary, (Guarantee, BoundaryRecipe)):
@@ -310,7 +314,8 @@ def laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
     Raises:
         ValueError: an argument is out of range.
     """
-    return Mechanism(value, Laplace(np.shape(as_table(value))), PureGuarantee(sensitivity))
+    process = Laplace(np.shape(as_table(value)))
+    return Mechanism(value, process, PureGuarantee(rounded_up(sensitivity)))
 
 
 def discrete_laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
@@ -330,4 +335,4 @@ def discrete_laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
         ValueError: an argument is out of range, or the value has a fraction.
     """
     process = DiscreteLaplace(np.shape(as_table(value)))
-    return Mechanism(value, process, DiscretePureGuarantee(sensitivity))
+    return Mechanism(value, process, DiscretePureGuarantee(rounded_up(sensitivity)))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.arrays import as_array
 from nrjax._base.validation import check
 from nrjax.erm._validation import check_rows
 
@@ -45,7 +46,7 @@ class StatedBounds:
             name, value = field.name, getattr(self, field.name)
             if value is None and field.default is None:
                 continue
-            array, is_pair = np.asarray(value), name in ("label_range", "loss_at_zero")
+            array, is_pair = as_array(value), name in ("label_range", "loss_at_zero")
             ok = array.dtype.kind in "iuf" and array.shape == ((2,) if is_pair else ())
             ok = ok and np.all(np.isfinite(array))
             if is_pair:

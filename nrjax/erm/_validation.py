@@ -6,8 +6,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.arrays import as_array, as_numbers
 from nrjax._base.numerics import row_blocks
-from nrjax._base.validation import as_numeric, check, check_choice
+from nrjax._base.validation import as_numeric, check, check_choice, check_complete
 
 RowNorm = Literal["l2", "l1"]
 
@@ -22,7 +23,7 @@ def check_version(name: str, value: str) -> None:
 
 def as_positive(name: str, value: Any) -> Any:
     """Return a scalar or array in float64 after checking that it is positive and finite."""
-    number = np.asarray(value, np.float64)[()]
+    number = as_array(value).astype(np.float64)[()]
     check(np.isfinite(number) & (number > 0), name, value, "positive and finite")
     return number
 
@@ -35,13 +36,12 @@ def check_rows(ok: Any, name: str, expected: str, hint: str = "") -> None:
 
 
 def _as_float64(name: str, table: ArrayLike) -> np.ndarray:
-    """Return a float64 copy of an array of numbers."""
-    try:
-        array = np.asarray(table)
-    except ValueError:  # a ragged list, for which NumPy's message names no argument
-        array = np.empty((), object)
-    check(array.dtype.kind in "biuf", name, array.dtype, "an array of numbers")
-    return array.astype(np.float64)
+    """Return a float64 copy of an array of numbers without missing values."""
+    check_complete(name, table, is_text=False)
+    array = as_numbers(table)
+    check(array is not None, name, type(table).__name__, "an array of numbers")
+    assert array is not None
+    return array
 
 
 def check_data(

@@ -58,10 +58,11 @@ def check_settings(
         object.__setattr__(settings, name, paths)
 
 
-def parsed_bounds(texts: Sequence[str]) -> Bounds:
+def parsed_bounds(texts: Sequence[str], columns: Iterable[str] = ()) -> Bounds:
     """Return the bounds in texts such as "age=18:90" and "city=A,B".
 
-    The single text "data" gives "data", and no text gives None.
+    The single text "data" gives "data", and no text gives None. A name that holds "=" is recognised
+    before LOW:HIGH, and before categories if it is one of `columns`.
     """
     if not texts:
         return None
@@ -69,15 +70,31 @@ def parsed_bounds(texts: Sequence[str]) -> Bounds:
         return "data"
     bounds: dict[str, Any] = {}
     for text in texts:
-        name, _, limits = text.partition("=")
+        name, limits = _split(text, columns)
         expected = "of the form COLUMN=LOW:HIGH or COLUMN=A,B,C, one for each column, or data"
         check(name and limits and name not in bounds, "bounds", text, expected)
-        try:
-            low, high = map(float, limits.split(":"))
-            bounds[name] = low, high
-        except ValueError:  # categories
-            bounds[name] = limits.split(",")
+        bounds[name] = _interval(limits) or limits.split(",")
     return bounds
+
+
+def _split(text: str, columns: Iterable[str]) -> tuple[str, str]:
+    """Return the name of a column and its bounds, which a text joins by "="."""
+    for name in sorted(columns, key=len, reverse=True):
+        if text.startswith(f"{name}="):
+            return name, text[len(name) + 1 :]
+    name, _, limits = text.rpartition("=")
+    if _interval(limits) is None:
+        name, _, limits = text.partition("=")
+    return name, limits
+
+
+def _interval(limits: str) -> tuple[float, float] | None:
+    """Return the numbers in "LOW:HIGH", or None for other text."""
+    try:
+        low, high = map(float, limits.split(":"))
+    except ValueError:
+        return None
+    return low, high
 
 
 def _absolute(data: str) -> str:

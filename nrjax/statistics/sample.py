@@ -9,7 +9,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from nrjax._base.quantiles import array_or_none, check_fractions, rank_of
+from nrjax._base.arrays import as_array
+from nrjax._base.quantiles import check_fractions, rank_of
 from nrjax._base.validation import check
 from nrjax.statistics.intervals import band_width, binomial_interval, rank_interval
 
@@ -235,7 +236,7 @@ class Sample(Distribution):
     resolution = 0.0
 
     def __init__(self, values: Any):
-        numbers = array_or_none(values)
+        numbers = as_array(values)
         expected = "numbers, infinite ones included"
         check(numbers.dtype.kind in "biuf", "values", values, expected)
         numbers = numbers.ravel()

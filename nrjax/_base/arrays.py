@@ -1,0 +1,171 @@
+"""Arrays, columns and lists from outside nrjax as NumPy arrays that lose nothing.
+
+NumPy drops the mask of a masked array, turns NaN in a list of text into the word "nan", and merges
+1 with "1". All data enter here: missing values stay missing, and different values stay different.
+"""
+
+import numbers
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+EXACT = (Fraction, Decimal)
+"""Exact numbers of the standard library, most of which no float equals."""
+
+
+def as_array(value: Any) -> np.ndarray:
+    """Return an array, a column of a table or a list as a NumPy array.
+
+    Missing values are NaN among numbers, NaT among dates, and otherwise objects such as None.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        return _filled(value)
+    if not hasattr(value, "__array__") and isinstance(value, Sequence):
+        return _of_entries(value)
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind == "T" else array  # text with missing values
+
+
+def _filled(masked: Any) -> np.ndarray:
+    """Return a masked array with missing values in place of the mask."""
+    if not np.ma.is_masked(masked):
+        return np.asarray(masked)
+    if masked.dtype.kind in "biuf":
+        return masked.astype(np.result_type(masked.dtype, np.float16)).filled(np.nan)
+    if masked.dtype.names is not None:  # tuples, in which None is missing
+        return np.fromiter(masked.ravel().tolist(), object, masked.size).reshape(masked.shape)
+    array = masked.data.astype(object)
+    array[np.ma.getmaskarray(masked)] = None
+    return array
+
+
+def _of_entries(entries: Any) -> np.ndarray:
+    """Return a list, a tuple or another sequence as an array."""
+    if is_listed(entries) and _has_masks(entries):
+        entries = _unmasked(entries)
+    try:
+        array = np.asarray(entries)
+    except ValueError:  # rows of different lengths, which no check accepts
+        return np.asarray(entries, object)
+    if array.dtype.kind in "SU":  # None and NaN became text
+        objects = np.asarray(entries, object)
+        if not all(map(_is_kept, objects.ravel().tolist())):
+            return objects
+    return array
+
+
+def _has_masks(entries: Any) -> bool:
+    return any(
+        isinstance(entry, np.ma.MaskedArray)
+        or (isinstance(entry, (list, tuple)) and _has_masks(entry))
+        for entry in entries
+    )
+
+
+def _unmasked(entry: Any) -> Any:
+    """Return nested lists with missing values in place of masks."""
+    if isinstance(entry, np.ma.MaskedArray):
+        return _filled(entry).tolist()
+    return [_unmasked(part) for part in entry] if is_listed(entry) else entry
+
+
+def _is_kept(entry: Any) -> bool:
+    """Return whether an array of text keeps an entry: it drops null characters at the end."""
+    return isinstance(entry, (str, bytes)) and entry[-1:] not in ("\0", b"\0")
+
+
+def is_listed(value: Any) -> bool:
+    """Return whether a value is a list, a tuple or another sequence of Python objects."""
+    is_text = isinstance(value, (str, bytes, bytearray, memoryview, range))
+    return isinstance(value, Sequence) and not is_text and not hasattr(value, "__array__")
+
+
+def count_missing(array: np.ndarray) -> int:
+    """Return the number of missing entries of a result of `as_array`."""
+    if array.dtype == object:
+        return sum(map(_is_missing, array.ravel().tolist()))
+    if array.dtype.names is not None:
+        return sum(count_missing(array[name]) for name in array.dtype.names)
+    return int(np.sum(array != array))
+
+
+def _is_missing(entry: Any) -> bool:
+    if isinstance(entry, tuple):
+        return any(map(_is_missing, entry))
+    if entry is None or entry is np.ma.masked or getattr(entry, "is_valid", None) is False:
+        return True
+    try:
+        return bool(entry != entry)
+    except (TypeError, ArithmeticError):  # NA is neither true nor false, as a signalling NaN
+        return True
+    except ValueError:  # an array, which no check of data accepts
+        return False
+
+
+def as_numbers(value: Any) -> np.ndarray | None:
+    """Return numbers or booleans as a float64 array, each rounded to nearest, and None for others.
+
+    Decimals and fractions are numbers. Text, dates and complex numbers are not.
+    """
+    try:
+        array = as_array(value)
+        if array.dtype == object:
+            is_real = not any(isinstance(entry, (str, bytes)) for entry in array.ravel())
+        else:  # JAX counts bfloat16 and other narrow types, and NumPy durations
+            is_real = array.dtype.kind in "biuf" or jnp.issubdtype(array.dtype, jnp.floating)
+            is_real |= jnp.issubdtype(array.dtype, jnp.integer) and array.dtype.kind != "m"
+        return array.astype(np.float64) if is_real else None
+    except (TypeError, ValueError, ArithmeticError):  # not a number, traced, or too large
+        return None
+
+
+def as_exact(value: Any) -> Any:
+    """Return decimals and fractions as floats if floats equal them, and other values unchanged."""
+    array = np.asarray(value, object) if isinstance(value, EXACT) else value
+    if not isinstance(array, np.ndarray) or array.dtype != object:
+        return value
+    entries = array.ravel().tolist()
+    if not entries or not all(isinstance(entry, (numbers.Real, Decimal)) for entry in entries):
+        return value
+    floats = as_numbers(array)
+    if floats is None or not np.isfinite(floats).all():
+        return value
+    return floats[()] if floats.ravel().tolist() == entries else value
+
+
+def distinct(value: Any) -> tuple[list[Any], np.ndarray] | None:
+    """Return the different entries of a complete vector, sorted, and the number of each row's.
+
+    Entries are Python objects: numbers, text, dates, or tuples of them. The result is None if the
+    value is not a vector, or has entries of other kinds.
+    """
+    array, listed = as_array(value), is_listed(value)
+    kind, rows = array.dtype.kind, list(value) if listed else None
+    if listed and kind == "f":  # integers beyond 2^53 would be merged
+        exact = array.ndim == 1 and array.tolist() == rows
+    else:
+        exact = kind not in "OV" and not (listed and kind in "SU")
+    if array.ndim == 1 and exact:
+        names, codes = np.unique(array, return_inverse=True)
+        return names.tolist(), codes
+    if rows is None:
+        if array.ndim != 1:
+            return None
+        rows = array.tolist()
+    places: dict[Any, int] = {}
+    try:
+        codes = np.fromiter((places.setdefault(row, len(places)) for row in rows), int, len(rows))
+    except TypeError:  # a list or an array has no hash
+        return None
+    names = [name.item() if isinstance(name, np.generic) else name for name in places]
+    try:
+        order = sorted(range(len(names)), key=names.__getitem__)
+    except TypeError:  # text and numbers have no order
+        order = sorted(range(len(names)), key=lambda n: (type(names[n]).__name__, str(names[n])))
+    ranks = np.empty(len(names), int)
+    ranks[order] = range(len(names))
+    return [names[place] for place in order], ranks[codes]
