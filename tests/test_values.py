@@ -15,7 +15,7 @@ import pytest
 
 import nrjax
 from nrjax import composition as c
-from nrjax import counts, datasets, erm, private_selection
+from nrjax import counts, datasets, erm, private_selection, questions
 from tests.problems import Distance, interaction, small_data
 
 LINE = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
@@ -166,17 +166,24 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: private_selection.Selected(*[np.ones(3)] * 4),
     lambda: private_selection.Simulated(private_selection.Selected(*[np.ones(3)] * 4), np.ones(3)),
     lambda: counts.FirstPassage(*[np.ones(3)] * 5),
+    lambda: questions.mean([1.0, 4.0], (0.0, 5.0)),
+    lambda: questions.count([True, False]),
+    lambda: questions.counts(["a", "b"], within=100),
+    lambda: questions.vector_mean(np.ones((2, 3)), 1.0),
+    lambda: questions.logistic_regression(*small_data()),
+    lambda: questions.custom(halve),
     lambda: nrjax.stopping.FirstYes(*[np.ones(3)] * len(nrjax.stopping.FirstYes._fields)),
 )
 
 BY_IDENTITY = {
     *(nrjax.Case, nrjax.Curve, nrjax.Study, nrjax.Reporting, nrjax.Sample, nrjax.Outcomes),
     *(datasets.Counts, datasets.Dataset, counts.Neighbour, nrjax.Choice, nrjax.FixedRelease),
+    *(questions.Question, questions.Custom),
 }
 """Classes whose copies are not equal."""
 MODULES = (
     *("composition", "counts", "datasets", "erm", "guarantees", "private_selection"),
-    *("processes", "stopping"),
+    *("processes", "questions", "stopping"),
 )
 SPECIAL = {
     nrjax.Pytree,
@@ -255,9 +262,31 @@ def test_a_class_that_raises_or_is_wordy_or_compares_wrongly_is_found(kind):
         check_value(kind(np.ones((9, 9))))
 
 
-def test_every_public_class_has_a_value():
+def public():
+    """Return the objects that public modules export."""
     modules = [nrjax, *(getattr(nrjax, name) for name in MODULES)]
-    names = [getattr(module, name) for module in modules for name in module.__all__]
+    return [getattr(module, name) for module in modules for name in module.__all__]
+
+
+def test_every_public_name_is_pickled_by_its_name():
+    for one in public():
+        if callable(one):
+            assert pickle.loads(pickle.dumps(one)) is copy.deepcopy(one) is one
+            assert {one: 1}[one] == 1
+
+
+def test_what_a_question_offers_survives_a_pickle():
+    question = questions.mean([1.0, 4.0], (0.0, 5.0))
+    copied = pickle.loads(pickle.dumps(question))
+    assert copied.fixed_time("laplace", 0.5, 0.9) == question.fixed_time("laplace", 0.5, 0.9)
+    assert copied.mechanisms == question.mechanisms
+    regression = questions.logistic_regression(*small_data())
+    copied = pickle.loads(pickle.dumps(regression))
+    assert copied.bound_time("brownian", 0.5, 0.9) == regression.bound_time("brownian", 0.5, 0.9)
+
+
+def test_every_public_class_has_a_value():
+    names = public()
     classes = {one for one in names if inspect.isclass(one) and not inspect.isabstract(one)}
     missing = classes - SPECIAL - {type(build()) for build in BUILDERS}
     assert not missing

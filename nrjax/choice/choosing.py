@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from nrjax._base.keys import study_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.outcome import Outcome, Status, describe_failures
 from nrjax._base.quantiles import order_statistics
@@ -39,6 +40,7 @@ from nrjax.study.results import Outcomes, Results
 from nrjax.study.study import Study
 
 
+@neutral_config()
 def choose(
     question: Question | Custom,
     error: float | str,
@@ -115,7 +117,7 @@ def choose(
     failures = runs.failures()
     if failures:
         text = f"{' '.join(failures)} They count as trials that missed the error."
-        warnings.warn(text, FailedTrialsWarning, stacklevel=2)
+        warnings.warn(text, FailedTrialsWarning, stacklevel=3)  # past the decorator
     best = next((row for row in rows if row.verdict.leads), None)
     rivals = [row for row in rows if best is not None and row.section == best.section]
     return Choice(
@@ -132,6 +134,7 @@ def choose(
         failures=failures,
         tied=tuple(row.name for row in rivals if row.verdict == Verdict.TIED),
         open=tuple(row.name for row in rivals if row.is_open),
+        remarks=question.remarks,
     )
 
 

@@ -1,6 +1,11 @@
-"""Noise levels at which one release meets an error with a given probability, for any data."""
+"""Noise levels at which one release meets an error with a given probability, for any data.
+
+The first three functions return a `Question.fixed_time` or `Question.bound_time`, as partial calls
+of functions of this module, which can be pickled.
+"""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,36 +13,42 @@ import numpy as np
 
 def times_within(tolerances: np.ndarray) -> Callable[[str, float, float], float | None]:
     """Return `Question.fixed_time` for an error of 1 that permits these errors of coordinates."""
-
-    def fixed_time(noise: str, error: float, confidence: float) -> float | None:
-        return time_within(noise, error * tolerances, confidence)
-
-    return fixed_time
+    return partial(_time_within, tolerances)
 
 
-def times_at_distance(dimension: int) -> Callable[..., float | None]:
+def _time_within(
+    tolerances: np.ndarray, noise: str, error: float, confidence: float
+) -> float | None:
+    return time_within(noise, error * tolerances, confidence)
+
+
+def times_at_distance(dimension: int) -> Callable[[str, float, float], float | None]:
     """Return `Question.fixed_time` for an error that is the l2 norm of the noise."""
+    return partial(_time_at_distance, dimension)
+
+
+def _time_at_distance(dimension: int, noise: str, error: float, confidence: float) -> float | None:
     times = {"brownian": gaussian_time_at_distance, "laplace": laplace_time_at_distance}
-
-    def fixed_time(noise: str, error: float, confidence: float) -> float | None:
-        return times[noise](error, dimension, confidence) if noise in times else None
-
-    return fixed_time
+    return times[noise](error, dimension, confidence) if noise in times else None
 
 
-def times_by_curvature(curvature: float, dimension: int) -> Callable[..., float | None]:
+def times_by_curvature(
+    curvature: float, dimension: int
+) -> Callable[[str, float, float], float | None]:
     """Return `Question.bound_time` for a loss whose second derivatives are at most `curvature`.
 
     At a distance r from the optimum, where the gradient is 0, such a loss is at most
     `curvature r^2/2` above the optimum's. The time is a little smaller, since times are rounded.
     """
+    return partial(_time_by_curvature, curvature, dimension)
 
-    def bound_time(noise: str, error: float, confidence: float) -> float | None:
-        distance = (2 * (1 - 1e-5) * error / curvature) ** 0.5
-        is_normal = noise == "brownian"
-        return gaussian_time_at_distance(distance, dimension, confidence) if is_normal else None
 
-    return bound_time
+def _time_by_curvature(
+    curvature: float, dimension: int, noise: str, error: float, confidence: float
+) -> float | None:
+    distance = (2 * (1 - 1e-5) * error / curvature) ** 0.5
+    is_normal = noise == "brownian"
+    return gaussian_time_at_distance(distance, dimension, confidence) if is_normal else None
 
 
 def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jax import Array
 
+from nrjax._base.format import representation
 from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import check, check_number
 from nrjax.engine.interaction import Interaction
@@ -23,7 +24,7 @@ Rounding would decide whether a score meets a smaller error.
 """
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Question:
     """A question about private data, which `nrjax.choose` answers.
 
@@ -48,6 +49,7 @@ class Question:
         bound_time: function `bound_time(noise, error, confidence)` that returns a time at which one
             release meets the error with at least this probability, whatever the data, or None if
             there is no such bound. The time may be smaller than necessary.
+        remarks: sentences on what is not offered. Reports repeat them.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Question:
     whole: float = math.nan
     fixed_time: Callable[[str, float, float], float | None] | None = None
     bound_time: Callable[[str, float, float], float | None] | None = None
+    remarks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Question({self.name!r})"
@@ -90,17 +93,21 @@ class Question:
         return error
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Custom:
     """A question whose interactions your function makes, from `nrjax.questions.custom`.
 
     Attributes:
         factory: function of the error that returns interactions or cases by name.
         name: the question in words.
+        remarks: sentences that reports repeat.
     """
 
     factory: Callable[[float], Mapping[str, Interaction | Case]]
     name: str = "custom question"
+    remarks: tuple[str, ...] = ()
+
+    __repr__ = representation
 
     def error(self, error: float | str) -> float:
         """Return the error, a positive number."""

@@ -14,12 +14,14 @@ from jax.typing import ArrayLike
 
 from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import Sensitivity, split_relation
-from nrjax._base.validation import as_data, as_floats, as_table, check, check_complete, check_number
+from nrjax._base.validation import as_data, as_floats, as_groups, check, check_number
 from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.choice.question import Custom, Question
+from nrjax.engine.checks_between_parts import holds_releases
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism, brownian, discrete_laplace, laplace
 from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.processes import DiscreteLaplace
 from nrjax.study.case import Case
 
 DELTA = 1e-6
@@ -27,6 +29,12 @@ DELTA = 1e-6
 _ULP = float(np.finfo(float).eps)
 _MOST_ROWS = 2**31
 """Largest number of rows if the number is private, for the rounding of a sum."""
+
+
+_LARGE_COUNTS = (
+    "Discrete noise and private tests are left out, since {dtype} rounds counts as large as these: "
+    "use float64 (JAX_ENABLE_X64=1)."
+)
 
 
 def largest_error(release: Array, truth: Array) -> Array:
@@ -108,14 +116,11 @@ def count(x: ArrayLike, *, delta: float = DELTA, relation: str = "replace") -> Q
     Raises:
         ValueError: `x` is empty or has other entries.
     """
-    check_complete("x", x)
-    x = np.asarray(as_table(x))
-    ok = x.ndim == 1 and x.size > 0 and np.isin(x, (0, 1)).all()
-    check(ok, "x", x, "a vector of booleans, or of 0 and 1")
+    expected = "a vector of booleans, or of 0 and 1"
+    x = as_data("x", x, lambda n: n.ndim == 1 and n.size > 0 and ((n == 0) | (n == 1)), expected)
     is_public = split_relation(relation)[0] == "replace"
     name = f"count of {x.size:,} rows" if is_public else "count"
-    number = np.asarray(np.count_nonzero(x))  # a sum of narrow floats would be rounded
-    return _counts(name, number, delta, relation, single=True)
+    return _counts(name, np.asarray(np.count_nonzero(x)), delta, relation, single=True)
 
 
 def histogram(
@@ -157,7 +162,7 @@ def counts(
     Question('counts of 2 groups')
 
     Args:
-        groups: group of each row, shape (rows,).
+        groups: group of each row, shape (rows,): numbers, text, or tuples of them.
         within: count below which errors are relative to `within`, at least 1.
         delta: as for `mean`.
         relation: as for `count`.
@@ -165,13 +170,11 @@ def counts(
     Raises:
         ValueError: there is no row, a group is missing, or `within` is below 1.
     """
-    check_complete("groups", groups)
-    groups = np.asarray(as_table(groups))
-    check(groups.ndim == 1 and groups.size > 0, "groups", groups, "a vector, at least one row")
+    places = as_groups("groups", groups)[1]
     within = check_number(
         "within", within, lambda n: (n >= 1) & (n < np.inf), "at least 1, and finite"
     )
-    sizes = np.unique(groups, return_counts=True)[1]
+    sizes = np.bincount(places)
     question = _counts(f"counts of {sizes.size:,} groups", sizes, delta, relation)
     return dataclasses.replace(
         question,
@@ -321,15 +324,22 @@ def _counts(
     base, rows = split_relation(relation)
     changes = rows if single or base == "add-remove" else 2 * rows  # in l1
     l2 = rows * math.sqrt(changes / rows)
-    discrete = {"discrete laplace": discrete_laplace(value, Sensitivity(changes, "l1", relation))}
+    exact = holds_releases(DiscreteLaplace(value.shape), value, float_dtype())
+    if exact:
+        discrete = discrete_laplace(value, Sensitivity(changes, "l1", relation))
+        mechanisms = {"discrete laplace": discrete}
+        mechanisms |= _mechanisms(value, changes, l2, delta, relation)
+    else:
+        mechanisms = _mechanisms(sizes.astype(np.int64), changes, l2, delta, relation)
     return Question(
         name=name,
-        mechanisms=discrete | _mechanisms(value, changes, l2, delta, relation),
+        mechanisms=mechanisms,
         score=largest_error,
         data=(value,),
-        sensitivity=float(rows),
+        sensitivity=float(rows) if exact else None,  # a large count would be rounded
         whole=float(value.max()),
         fixed_time=times_within(np.ones(value.size)),
+        remarks=() if exact else (_LARGE_COUNTS.format(dtype=float_dtype()),),
     )
 
 

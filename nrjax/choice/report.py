@@ -92,6 +92,7 @@ class Choice:
         open: names of the candidates of the best's section that may meet the target and cost less
             than the best. The trials exclude neither, or show that no candidate is cheaper than
             each other one in most runs.
+        remarks: sentences on what the question does not offer.
     """
 
     question: str
@@ -107,6 +108,7 @@ class Choice:
     failures: tuple[str, ...] = ()
     tied: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         title = f"{self.question}: error at most {self.error:.4g} in {self.confidence:.0%} of runs"
@@ -125,6 +127,7 @@ class Choice:
             notes.append(f"Neighbours: {self.relation} ({describe_relation(self.relation)}).")
         if not any(row.section.startswith(PRIVATE) for row in self.table):
             notes.append(_NO_TEST)
+        notes += self.remarks
         notes += [f"Warning: {text} They count as trials that missed." for text in self.failures]
         return "\n".join([*lines, "", self.advice, *notes, *_REMARKS])
 

@@ -224,12 +224,25 @@ def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any)
         largest_time = process.largest_time(dtype)
         expected = f"at most {largest_time}, where {kind} is exact"
         check(first <= largest_time, "first time", first, expected)
-    most = 2 ** (jnp.finfo(dtype).nmant + 1)
-    # Upper bound of the noise, which is drawn from a random word with as many bits as the dtype.
-    reach = 0 if first is None else float((1 + jnp.finfo(dtype).bits) * np.log(2) * first + 1)
+    most, reach = _held_integers(dtype, first)
     largest = float(np.max(np.abs(number), initial=0))
     expected = f"at most {most}, with noise of up to {reach:.3g}"
     check(largest + reach <= most, "value", value, expected, "Use float64 (JAX_ENABLE_X64=1).")
+
+
+def _held_integers(dtype: Any, first: Any) -> tuple[int, float]:
+    """Return the largest integer up to which a dtype is exact, and an upper bound of the noise.
+
+    Noise at the first time is drawn from a random word with as many bits as the dtype.
+    """
+    reach = 0 if first is None else float((1 + jnp.finfo(dtype).bits) * np.log(2) * first + 1)
+    return 2 ** (jnp.finfo(dtype).nmant + 1), reach
+
+
+def holds_releases(process: NoiseProcess, value: np.ndarray, dtype: Any) -> bool:
+    """Return whether releases of integers under integer noise are exact at all its times."""
+    most, reach = _held_integers(dtype, process.largest_time(dtype))
+    return float(np.max(np.abs(value))) + reach <= most
 
 
 def check_own_value(process: NoiseProcess, value: Any, dtype: Any) -> None:
