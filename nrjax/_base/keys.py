@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import check_floats
 from nrjax._base.threefry import is_nrjax_key, jax_key, placed_key
 from nrjax._base.validation import as_numeric, check, check_integer
@@ -29,6 +30,7 @@ class Role(enum.IntEnum):
     QUERY = 2
 
 
+@neutral_config()
 def trial_key(key: Array, trial: Array | int, round: Array | int = 0) -> Array:
     """Return the key of one mechanism (`round`) of one trial.
 
@@ -112,5 +114,6 @@ def check_key(key: Any) -> Array:
 
 
 def study_key(seed: int) -> Array:
-    """Return the key for a study's seed, an integer in [0, 2^32)."""
-    return jax.random.key(check_integer("seed", seed, 0, 2**32 - 1), impl=_GENERATOR)
+    """Return the key for a study's seed, an integer in [0, 2^32), whatever JAX's settings are."""
+    words = [0, check_integer("seed", seed, 0, 2**32 - 1)]
+    return jax.random.wrap_key_data(jnp.array(words, jnp.uint32), impl=_GENERATOR)

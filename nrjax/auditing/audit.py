@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from nrjax._base.keys import abstract_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion, notion_of
 from nrjax._base.validation import check, check_integer, check_number, concrete_or_none
 from nrjax._base.value import check_array
@@ -16,6 +17,7 @@ from nrjax.auditing import losses, pairs
 from nrjax.auditing.report import Audit
 from nrjax.auditing.tilted import Reported, tilted
 from nrjax.engine.interaction import MADE_BY, Interaction
+from nrjax.engine.steps import check_single
 from nrjax.types import NoiseProcess, overrides
 
 _LOSSES, _PAIRS = 16_384, 40_000
@@ -29,6 +31,7 @@ _PUBLIC = (
 )
 
 
+@neutral_config()
 def audit(
     interaction: Any,
     neighbour: Any = None,
@@ -93,6 +96,7 @@ def audit(
     options: Any = {"level": level, "seed": seed}
     if not isinstance(interaction, Interaction):
         return _audit_custom(interaction, neighbour, delta, count, options)
+    check_single("interaction", interaction)
     guarantee: Any = interaction.guarantee
     check(guarantee is not None, "guarantee", None, "given, since it states what is audited")
     stated = float(np.min(np.asarray(guarantee.delta) if delta is None else delta))

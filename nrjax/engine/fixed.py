@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
+from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import with_relation
@@ -58,12 +59,14 @@ class FixedRelease:
     epsilon: float
     notion: str = Notion.HOCKEY_STICK
 
+    @neutral_config()
     def __post_init__(self):
         _check_parts(self.mechanism, self.notion)
         check_number("epsilon", self.epsilon)
         self._one_release  # noqa: B018, for its checks
 
     @classmethod
+    @neutral_config()
     def at_time(
         cls, mechanism: Mechanism, time: float, notion: str = Notion.HOCKEY_STICK
     ) -> FixedRelease:
@@ -116,6 +119,7 @@ class FixedRelease:
         """The standard deviation of the noise of one coordinate."""
         return float(self.mechanism.process.deviation(self.time))
 
+    @neutral_config()
     def until(
         self,
         score: Utility | Callable[..., Any] | None = None,

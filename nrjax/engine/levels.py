@@ -60,10 +60,20 @@ def _default(guarantee: Any, process: NoiseProcess, dtype: Any) -> Levels:
     low, high, count = DEFAULT
     # At an infinite time a linear boundary has its floor, which it does not reach.
     largest, smallest = process.largest_time(dtype), process.smallest_time(dtype)
-    low = np.fmax(low, _ABOVE_FLOOR * np.max(guarantee.epsilon(largest)))
+    low = np.fmax(low, _ABOVE_FLOOR * np.max(_concrete_epsilon(guarantee, largest)))
     if smallest > 0:
-        high = np.fmin(high, np.max(guarantee.epsilon(smallest)))
+        high = np.fmin(high, np.max(_concrete_epsilon(guarantee, smallest)))
     return float(low), float(high), count
+
+
+def _concrete_epsilon(guarantee: Guarantee, time: float) -> np.ndarray:
+    """Return the epsilon of a time, after checking that it is not traced."""
+    with jax.ensure_compile_time_eval():
+        epsilon = concrete_or_none(guarantee.epsilon(time))
+    hint = "For example levels=(0.01, 10.0, 100)."
+    check(epsilon is not None, "levels", None, "given if the sensitivity is traced", hint)
+    assert epsilon is not None
+    return epsilon
 
 
 def _own_times(guarantee: Guarantee) -> Any:

@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.keys import abstract_key, check_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import check_uncast, float_dtype, widened
 from nrjax._base.outcome import Status
 from nrjax._base.pytrees import Pytree, static
@@ -66,6 +67,7 @@ class Releases(Pytree):
     _made_in: str = static(default="", repr=False)
 
     @classmethod
+    @neutral_config()
     def of(
         cls,
         value: ArrayLike,
@@ -99,6 +101,7 @@ class Releases(Pytree):
         parts = split, widened(process), widened(guarantee), times, states
         return cls(*parts, jnp.int32(0), capacity, np.dtype(dtype).name)
 
+    @neutral_config()
     def at(self, key: Array, time: ArrayLike) -> tuple[Self, Array]:
         """Return the set with a release at `time` added, and that release (value plus noise).
 

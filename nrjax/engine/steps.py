@@ -290,4 +290,13 @@ def run_until(key: Array, interaction: Interaction) -> Outcome:
 def check_arguments(key: Array, interaction: Interaction) -> Array:
     """Check the arguments of `run_until` and `scan_path`, and return a typed key."""
     check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
+    check_single("interaction", interaction)
     return check_key(key)
+
+
+def check_single(name: str, interaction: Interaction) -> None:
+    """Check that an interaction is not a batch, which `jax.vmap` or stacked leaves make."""
+    shape, expected = jnp.shape(interaction.value.number), tuple(interaction.process.shape)
+    batch = shape[: max(len(shape) - len(expected), 0)]
+    hint = "Use nrjax.run_until under vmap, or nrjax.sweep of a list."
+    check(shape == expected, name, f"a batch of shape {batch}", "a single interaction", hint)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import record
 from nrjax._base.validation import check
 from nrjax.erm.output_utility import Loss, mean_risk
@@ -61,6 +62,7 @@ def _lbfgs(loss: Loss, data: Any, start: Array, tolerance: Array) -> tuple[Array
     return argument, value, jnp.linalg.norm(gradient), count
 
 
+@neutral_config()
 def minimise(loss: Loss, data: tuple, dimension: int, tolerance: float) -> Minimum:
     """Return the minimiser of `mean_risk`, found by L-BFGS from zero in float64.
 

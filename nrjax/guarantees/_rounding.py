@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import float_dtype, largest_divisor
 from nrjax._base.pytrees import field_names
 from nrjax._base.sensitivities import Sensitivity, check_norm
@@ -65,6 +66,7 @@ class SafeGuarantee(Guarantee):
         """Return two texts for an error: which epsilons can be reached in the dtype, and a hint."""
         return f"finite and above 0, with its time within {dtype}", ""
 
+    @neutral_config()
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of stopping at `time`, rounded up, elementwise.
 
@@ -83,6 +85,7 @@ class SafeGuarantee(Guarantee):
         valid = (time > 0) & (parameters[0] > 0)
         return jnp.where(valid, round_up(raw, self.margin), jnp.nan)
 
+    @neutral_config()
     def time(self, epsilon: ArrayLike) -> Array:
         """Return the smallest time that costs at most `epsilon`, rounded up, elementwise.
 

@@ -27,6 +27,7 @@ Carry = TypeVar("Carry")
 Visit = Callable[[Carry, Any], tuple[Carry, Any]]
 
 
+@neutral_config()
 def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
     """Return the noise of one trial at each of `times`, from the largest to the smallest.
 
@@ -75,6 +76,7 @@ def _noise_path(key: Array, process: NoiseProcess, times: Array) -> Array:
     return jnp.where(valid.reshape(-1, *(1 for _ in process.shape)), noise, jnp.nan)
 
 
+@neutral_config()
 def scan_noise(
     key: Array, process: NoiseProcess, times: ArrayLike, visit: Visit[Carry], carry: Carry
 ) -> tuple[Carry, Any]:

@@ -253,6 +253,8 @@ def power_of_two(number: int, least: int, most: int) -> int:
 
 def first_member(trials: Trials) -> tuple[Any, Interaction]:
     """Return the varied leaves and the interaction of the first point, to read their shapes."""
+    if isinstance(trials, Interaction):
+        steps.check_single("interaction", trials)
     family = as_family(trials)
     varied = family.select(np.int32(0))  # pyright: ignore[reportArgumentType]
     return varied, family.member(varied)

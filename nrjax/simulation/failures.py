@@ -80,7 +80,7 @@ def warn_about_trials(outcome: Outcome, trials: Trials) -> None:
         more = [f"and {len(named) - _SHOWN} more"] if len(named) > _SHOWN else []
         if named:
             text = f"{'; '.join(named[:_SHOWN] + more)}. {advice}"
-            warnings.warn(text, kind, stacklevel=3)
+            warnings.warn(text, kind, stacklevel=4)  # past the decorator of the caller
 
 
 def _failed(counts: Sequence[Mapping[Status, int]]) -> tuple[list[str], str]:

@@ -12,6 +12,7 @@ from jax import Array
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
+from nrjax.engine.steps import check_single
 
 
 class Single(Pytree):
@@ -69,6 +70,7 @@ class Family(Pytree):
         for number, interaction in enumerate(interactions):
             name = f"interactions[{number}]"
             check(isinstance(interaction, Interaction), name, interaction, "a nrjax.Interaction")
+            check_single(name, interaction)
             first = interaction if first is None else first
             difference = _difference(first, interaction)
             expected = "like the first in class, shape and dtype"

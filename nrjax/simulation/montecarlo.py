@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from nrjax._base.modes import neutral_config
 from nrjax._base.outcome import Outcome
 from nrjax._base.validation import check, check_integer
 from nrjax.engine.interaction import MADE_BY, Interaction
@@ -143,6 +144,7 @@ def custom_trials(
     return _program(trial, tiles.run, launch_size, batching, options)
 
 
+@neutral_config()
 def simulate(
     key: Array,
     interaction: Interaction,
@@ -223,6 +225,7 @@ def run_all(
         return program.run_all(key, trials, first_trial, bar)
 
 
+@neutral_config()
 def sweep(
     key: Array,
     interactions: Iterable[Interaction],

@@ -12,6 +12,7 @@ from jax import Array
 from nrjax._base.format import representation
 from nrjax._base.validation import as_floats, check
 from nrjax.engine.interaction import MADE_BY, Interaction
+from nrjax.engine.steps import check_single
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.resolved import Resolved
@@ -223,6 +224,8 @@ class Case:
         is_trial = isinstance(self.trial, Interaction) or is_custom
         check(is_trial, "trial", self.trial, expected, MADE_BY)
         interaction = self.trial if isinstance(self.trial, Interaction) else None
+        if interaction is not None:
+            check_single("trial", interaction)
         check_mapping("labels", self.labels, "descriptions")
         reserved = ("case", "trials", "seconds") if interaction is None else RESERVED_LABELS
         reserved = sorted(set(self.labels) & set(reserved))
