@@ -137,13 +137,17 @@ def as_exact(value: Any) -> Any:
     return floats[()] if floats.ravel().tolist() == entries else value
 
 
-def distinct(value: Any) -> tuple[list[Any], np.ndarray] | None:
+def distinct(value: Any, array: np.ndarray) -> tuple[list[Any], np.ndarray] | None:
     """Return the different entries of a complete vector, sorted, and the number of each row's.
 
     Entries are Python objects: numbers, text, dates, or tuples of them. The result is None if the
     value is not a vector, or has entries of other kinds.
+
+    Args:
+        value: the vector.
+        array: the vector, from `as_array`.
     """
-    array, listed = as_array(value), is_listed(value)
+    listed = is_listed(value)
     kind, rows = array.dtype.kind, list(value) if listed else None
     if listed and kind == "f":  # integers beyond 2^53 would be merged
         exact = array.ndim == 1 and array.tolist() == rows

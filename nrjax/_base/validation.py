@@ -100,8 +100,12 @@ def check_complete(name: str, value: Any, is_text: bool = True) -> None:
 
 def as_data(name: str, value: Any, fits: Callable[..., Any], expected: str) -> np.ndarray:
     """Return `as_floats` of data that are complete (`check_complete`)."""
-    check_complete(name, value, is_text=False)
-    return as_floats(name, value, fits, expected)
+    table = as_array(value)  # once, since lists may be long
+    check_complete(name, table, is_text=False)
+    array = as_numbers(table)
+    check(array is not None and fits(array), name, value, expected)
+    assert array is not None
+    return array
 
 
 def as_groups(name: str, value: Any) -> tuple[list[Any], np.ndarray]:
@@ -109,8 +113,9 @@ def as_groups(name: str, value: Any) -> tuple[list[Any], np.ndarray]:
 
     See `nrjax._base.arrays.distinct`.
     """
-    check_complete(name, value)
-    found = distinct(value)
+    array = as_array(value)
+    check_complete(name, array)
+    found = distinct(value, array)
     expected = "a vector of numbers, text or tuples, at least one row"
     check(found is not None and found[1].size > 0, name, type(value).__name__, expected)
     assert found is not None
