@@ -56,9 +56,7 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
         ValueError: `times` are not positive and finite, or rise, or `key` is not a key.
     """
     check(isinstance(process, NoiseProcess), "process", process, "a nrjax.NoiseProcess")
-    key, times = check_key(key), _check_times(times)
-    with neutral_config():
-        return _noise_path(key, process, times)
+    return _noise_path(check_key(key), process, _check_times(times))
 
 
 @jax.jit
