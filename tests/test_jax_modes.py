@@ -98,6 +98,25 @@ def test_so_are_mechanisms_and_paths(mode):
     chex.assert_trees_all_equal(found, expected, strict=True)
 
 
+def budgets():
+    """Return what a filter and an odometer return."""
+    stopped = nrjax.composition.ExPost.of(nrjax.PureGuarantee(1.0), 10.0)
+    ledger, odometer = nrjax.ExPostFilter(1.0), nrjax.ExPostOdometer()
+    state, ok = ledger.take(ledger.init(), stopped)
+    return (
+        *(ledger.cost(stopped), ledger.remaining(state), ok, ledger.admits(state, stopped)),
+        odometer.bound(odometer.spend(odometer.init(), stopped)),
+    )
+
+
+@pytest.mark.parametrize("mode", long_except(set(MODES) - {"no jit"}, "transfers", "ranks"))
+def test_so_are_budgets(mode):
+    expected = budgets()
+    with MODES[mode]():
+        found = budgets()
+    chex.assert_trees_all_equal(found, expected, strict=True)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["infinities", "ranks", "dtypes", "transfers"])
 def test_so_are_fits_audits_and_choices(mode):

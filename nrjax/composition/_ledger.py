@@ -20,6 +20,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.format import format_value
+from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.sensitivities import shared_relation
 from nrjax._base.validation import check, concrete_or_none
@@ -110,6 +111,7 @@ class Ledger(CostModel, abc.ABC):
         """Return whether the filter has a proof for a kind of request."""
         return kind in self._costs()
 
+    @neutral_config()
     def init(self, rounds: int = 0) -> LedgerState:
         """Return a state with nothing spent, and places for `rounds` (static) open rounds."""
         return _state.new_state(self, self._dtype(), rounds)
@@ -162,6 +164,7 @@ class Ledger(CostModel, abc.ABC):
         zero = jnp.zeros((2, refunded.size), dtype)
         return _state.sum_up(self._charges(request, dtype).change(split).stacked(zero))
 
+    @neutral_config()
     def remaining(self, state: LedgerState, round: Round | None = None) -> Array:
         """Return the budget that is neither spent nor reserved, rounded down.
 
@@ -170,10 +173,12 @@ class Ledger(CostModel, abc.ABC):
         """
         return self._left(state, round)[self._budgets]
 
+    @neutral_config()
     def cost(self, request: Request) -> Array:
         """Return the cost of a request, rounded up, infinite if it is traced and out of range."""
         return _state.sum_up(self._sum(request, self._dtype()))[self._budgets]
 
+    @neutral_config()
     def admits(self, state: LedgerState, request: Request) -> Array:
         """Return whether the mechanism of a request may start, or be rewound (bool).
 
@@ -182,6 +187,7 @@ class Ledger(CostModel, abc.ABC):
         charges = self._charges(request, self._dtype_of(state))
         return self._fits(state, charges.added_to(state.spent))
 
+    @neutral_config()
     def take(self, state: LedgerState, request: Request) -> tuple[LedgerState, Array]:
         """Charge a request BEFORE its mechanism runs. Run it only if the request is admitted.
 
@@ -193,6 +199,7 @@ class Ledger(CostModel, abc.ABC):
         ok = self._fits(state, spent)
         return select(ok, dataclasses.replace(state, spent=spent), state), ok
 
+    @neutral_config()
     def spend(self, state: LedgerState, spent: Request) -> tuple[LedgerState, Array]:
         """Charge for a mechanism that HAS run, and whose request was admitted before.
 
@@ -213,6 +220,7 @@ class Ledger(CostModel, abc.ABC):
         ok = self._fits(state, least.added_to(state.spent))
         return state.spent_or_void(charges.added_to(state.spent), ok), ok
 
+    @neutral_config()
     def open(self, state: LedgerState, request: Request) -> tuple[LedgerState, Round, Array]:
         """Open a round, which may overlap others, and reserve the cost of its first release.
 
@@ -236,6 +244,7 @@ class Ledger(CostModel, abc.ABC):
         round = Round(jnp.where(ok, number, 0), caps_of(request, dtype), kinds_of(request))
         return select(ok, state.with_round(own, number, cost), state), round, ok
 
+    @neutral_config()
     def rewind(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[LedgerState, Array]:
@@ -263,6 +272,7 @@ class Ledger(CostModel, abc.ABC):
         ok &= jnp.all(leq_with_tolerance(cost[1], reserved[1]))
         return select(ok, state.with_round(own, round.number, larger), state), ok
 
+    @neutral_config()
     def close(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[LedgerState, Array]:
@@ -306,6 +316,7 @@ class Ledger(CostModel, abc.ABC):
         cost = self._sum(request, dtype) if kinds_of(request) else jnp.zeros_like(reserved)
         return own & same, jnp.where(same, reserved, 0), cost
 
+    @neutral_config()
     def smallest_time(
         self,
         state: LedgerState,

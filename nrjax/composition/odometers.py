@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.validation import check, check_numbers, check_positive, check_probability
 from nrjax.composition import _costs as costs
@@ -26,16 +27,19 @@ class _Odometer(costs.CostModel, abc.ABC):
     """The privacy notion of the bound and delta: see `nrjax.guarantees.Notion`."""
 
     @abc.abstractmethod
+    @neutral_config()
     def bound(self, state: LedgerState) -> Array:
         """Return a bound on the epsilon spent so far, rounded up.
 
         With probability at least 1 - delta, the privacy loss never exceeds the bound.
         """
 
+    @neutral_config()
     def init(self) -> LedgerState:
         """Return a state with nothing spent."""
         return new_state(self, jnp.result_type(float))
 
+    @neutral_config()
     def spend(self, state: LedgerState, spent: Request) -> LedgerState:
         """Return the state after a mechanism was run.
 
@@ -92,6 +96,7 @@ class _BrownianOdometer(_Odometer):
         check_positive("total", total)
         return cls(delta, cls._boundary.tight_at_time(total, 1.0, delta).rho)
 
+    @neutral_config()
     def bound(self, state: LedgerState) -> Array:
         rho = self._spent(state)[0]
         spent = rho > 0
@@ -185,6 +190,7 @@ class RenyiOdometer(_Odometer):
     def _costs(self) -> Mapping[type, costs.Cost]:
         return costs.renyi_costs(self.order)
 
+    @neutral_config()
     def bound(self, state: LedgerState) -> Array:
         """Return the sum of the rounds' costs plus `log(1/delta)/(A - 1)`, rounded up."""
         total = self._spent(state)[0]
@@ -219,10 +225,12 @@ class ExPostOdometer(_Odometer):
     _units = ("epsilon", "delta")
     _cost_table = costs.EX_POST_COSTS
 
+    @neutral_config()
     def bound(self, state: LedgerState) -> Array:
         """Return the sum of the epsilons, rounded up."""
         return self._spent(state)[0]
 
+    @neutral_config()
     def delta(self, state: LedgerState) -> Array:
         """Return the sum of the deltas, rounded up."""
         return self._spent(state)[1]

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.format import representation
-from nrjax._base.validation import as_floats, check
+from nrjax._base.validation import as_data, check
 from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.engine.steps import check_single
 from nrjax.simulation.batching import Batching
@@ -157,7 +157,7 @@ class Curve:
         check_mapping("along", self.along, "numbers along the levels")
         expected = f"{levels} numbers, one per level"
         for name, numbers in self.along.items():
-            as_floats(f"along[{name!r}]", numbers, lambda n: n.shape == (levels,), expected)
+            as_data(f"along[{name!r}]", numbers, lambda n: n.shape == (levels,), expected)
         self.resolved  # noqa: B018, for its checks
 
     @property
@@ -245,7 +245,7 @@ class Case:
         for name, pair in self.coordinates.items():
             ok = isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str)
             check(ok, f"coordinates[{name!r}]", pair, expected)
-            as_floats(f"coordinates[{name!r}]", pair[1], lambda n: n.ndim == 1, expected)
+            as_data(f"coordinates[{name!r}]", pair[1], lambda n: n.ndim == 1, expected)
         check_mapping("curves", self.curves, "nrjax.Curve")
         check_folders("curve", self.curves, ("outcome",))
         for name, curve in self.curves.items():
