@@ -78,7 +78,7 @@ def with_a_rare_row():
 SHORT = {"features": 0.1 * DATA[0], "labels": np.zeros(120)}
 MISTAKES = [
     ({"labels": with_label(1.5)} | HUBER, r"labels must be in label_range = .* \(row 5 is not\)"),
-    ({"labels": with_label(np.nan)}, r"labels must be finite \(row 5"),
+    ({"labels": with_label(np.nan)}, r"labels must be without missing values .*1 missing of 120"),
     ({"lipschitz": 0.99}, "lipschitz must be at least 1, a gradient norm"),
     # Only a row of the largest norm is too steep: those of the data have norm 0.1.
     (SHORT | {"lipschitz": 0.5}, "lipschitz must be at least 1, a gradient norm"),
