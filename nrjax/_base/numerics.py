@@ -56,6 +56,48 @@ def float_dtype(*values: ArrayLike) -> Any:
     return jnp.promote_types(jnp.result_type(*wide, float), jnp.float32)
 
 
+def unit_of(size: Array) -> tuple[Array, Array]:
+    """Return the power of two near `1/size`, and its inverse, near `size`, elementwise.
+
+    XLA turns `(a/b)/c` into `a/(b c)`, and a norm squares its argument. Numbers that are multiplied
+    by the unit keep all digits, and their products and squares stay within the dtype.
+    """
+    limits = jnp.finfo(size.dtype)
+    one, kind = limits.nmant, f"int{limits.bits}"
+    most = 2 * (limits.maxexp - 1)  # sum of the exponent fields of a number and its inverse
+    field = jax.lax.bitcast_convert_type(size, kind) & (2 ** (limits.bits - 1) - 2**one)
+    field = jnp.clip(field, 1 << one, (most - 1) << one)  # neither result is subnormal
+    unit = jax.lax.bitcast_convert_type((most << one) - field, size.dtype)
+    return unit, jax.lax.bitcast_convert_type(field, size.dtype)
+
+
+def scaled_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a float64 table, divided by powers of two, and the exponents.
+
+    The largest entry of a scaled row is between 1/2 and 1, so that no norm overflows. The exponents
+    have shape (rows, 1).
+    """
+    _, power = np.frexp(np.max(np.abs(table), axis=1, keepdims=True, initial=0))
+    return np.ldexp(table, -power), power
+
+
+def norm_of(vector: Any, order: int = 2) -> float:
+    """Return the norm of a vector in float64, infinite only if it exceeds the dtype."""
+    scaled, power = scaled_rows(np.asarray(vector, np.float64).reshape(1, -1))
+    with np.errstate(over="ignore"):
+        return float(np.ldexp(np.linalg.norm(scaled[0], order), power[0, 0]))
+
+
+def noise_range(dtype: Any) -> tuple[float, float]:
+    """Return the smallest and the largest time at which noise of a dtype keeps its distribution.
+
+    Noise of a smaller scale would be flushed to 0 with a probability above `eps`. Noise of a larger
+    scale, of which a draw can have up to 45, would overflow.
+    """
+    limits = jnp.finfo(dtype)
+    return 2 * float(limits.tiny) / float(limits.eps), float(limits.max) / 64
+
+
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     """Return the rounded sum `fl(a + b)` and its rounding error (Knuth's TwoSum).
 

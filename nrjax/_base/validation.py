@@ -12,6 +12,9 @@ from jax.core import Tracer
 from nrjax._base.arrays import EXACT, as_array, as_exact, as_numbers, count_missing, distinct
 from nrjax._base.format import format_value
 
+OTHER_UNIT = "Measure the value in another unit, or use float64 (JAX_ENABLE_X64=1)."
+"""The hint of errors about numbers that are too small or too large for the dtype of a run."""
+
 _LONGEST = 60
 """Largest number of characters of a value in a message."""
 
@@ -163,8 +166,45 @@ def check_choice(name: str, value: Any, choices: Collection[str], hint: str = ""
 
 
 def check_positive(name: str, value: Any) -> np.ndarray | None:
-    """Check that a numeric value is positive and finite."""
-    return check_numbers(name, value, lambda n: np.isfinite(n) & (n > 0), "positive and finite")
+    """Check that a numeric value is positive and finite, and normal in the dtype of a run."""
+    array = check_numbers(name, value, lambda n: np.isfinite(n) & (n > 0), "positive and finite")
+    check_normal(name, value, array)
+    return array
+
+
+def check_normal(name: str, value: Any, array: Any, what: str = "", hint: str = "") -> None:
+    """Check that the dtype of a run holds numbers as normal ones: XLA may flush others to 0.
+
+    Args:
+        name: name of the argument, or of several.
+        value: the argument as it was given.
+        array: the argument, or positive numbers that are made from it; None if they are traced.
+        what: "such that NUMBERS are", if the numbers are made from the argument.
+        hint: what to do.
+    """
+    from nrjax._base.numerics import float_dtype  # which may use this module
+
+    if array is None:
+        return
+    dtype = float_dtype(array)
+    limits = jnp.finfo(dtype)
+    least, most = float(limits.tiny), float(limits.max)
+    numbers = np.asarray(array, np.float64)
+    ok = (numbers >= least) & (numbers <= most)
+    expected = f"{what} from {least:.3g} to {most:.3g}, the range of {dtype}".lstrip()
+    check(ok, name, value, expected, hint)
+
+
+def check_within(name: str, value: Any, dtype: Any) -> Any:
+    """Return a concrete value cast to a dtype, after checking that no number becomes infinite."""
+    number = concrete_or_none(value)
+    if number is None:
+        return value
+    with np.errstate(over="ignore", under="ignore"):
+        cast = number.astype(dtype)
+    ok = np.isfinite(cast) | ~np.isfinite(number)
+    check(ok, name, value, f"within {np.dtype(dtype)}", OTHER_UNIT)
+    return cast
 
 
 def check_probability(name: str, value: Any) -> np.ndarray | None:

@@ -9,9 +9,9 @@ import numpy as np
 from nrjax._base.format import format_value
 from nrjax._base.keys import is_custom
 from nrjax._base.notions import Notion, notion_of
-from nrjax._base.numerics import float_dtype
+from nrjax._base.numerics import float_dtype, norm_of
 from nrjax._base.sensitivities import NORMS, relation_of, split_relation
-from nrjax._base.validation import check, check_numbers, concrete_or_none
+from nrjax._base.validation import OTHER_UNIT, check, check_numbers, concrete_or_none
 from nrjax.types import (
     Guarantee,
     NoiseProcess,
@@ -154,18 +154,23 @@ def check_noise_reduction(process: NoiseProcess, schedule: Schedule) -> None:
         check(reducing, "process", process, expected)
 
 
-def check_last_time(process: NoiseProcess, schedule: Schedule, dtype: Any) -> None:
-    """Check that draws are exact at the last of fixed times.
+def check_exact_times(process: NoiseProcess, schedule: Schedule, dtype: Any) -> None:
+    """Check that draws are exact at the first and the last time of a schedule.
 
-    Other schedules may end earlier: a filter may refuse their last times.
+    A schedule without fixed times may end earlier, for example because a filter refuses its last
+    times. A process that reports its status is then exact until its trial ends.
     """
-    last = None if schedule.times is None else concrete_or_none(last_time_of(schedule))
-    if last is not None:
-        least = process.smallest_time(dtype)
-        kind = type(process).__name__
-        expected = f"at least {least:g}, where {kind} is exact in {np.dtype(dtype)}"
-        hint = "End the levels at a smaller epsilon, or use float64 (JAX_ENABLE_X64=1)."
-        check(np.min(last) >= least, "last time", float(np.min(last)), expected, hint)
+    last = concrete_or_none(last_time_of(schedule))
+    if last is None or (schedule.times is None and overrides(process, NoiseProcess, "status")):
+        return
+    where = f"where {type(process).__name__} is exact in {np.dtype(dtype)}"
+    least, most = process.smallest_time(dtype), process.largest_time(dtype)
+    hint = f"End the levels at a smaller epsilon. {OTHER_UNIT}"
+    expected = f"at least {least:g}, {where}"
+    check(np.min(last) >= least, "last time", float(np.min(last)), expected, hint)
+    if schedule.times is not None:
+        first, hint = np.max(schedule.times), f"Start the levels at a larger epsilon. {OTHER_UNIT}"
+        check(first <= most, "first time", float(first), f"at most {most:g}, {where}", hint)
 
 
 def check_resolution(value: Any, process: NoiseProcess, schedule: Schedule, dtype: Any) -> None:
@@ -176,7 +181,8 @@ def check_resolution(value: Any, process: NoiseProcess, schedule: Schedule, dtyp
     with jax.ensure_compile_time_eval():
         deviation = concrete_or_none(process.deviation(jnp.asarray(last, dtype)))
     largest = np.max(np.abs(private))
-    spacing = np.spacing(largest.astype(dtype))
+    with np.errstate(over="ignore", invalid="ignore"):
+        spacing = np.spacing(largest.astype(dtype))
     if deviation is None or process.integral:  # sums of integers are exact
         return
     expected = (
@@ -271,7 +277,7 @@ def check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Sched
     if numbers is not None:
         for name, (norm, number) in stated.items():
             order = 1 if norm == "l1" else 2
-            length = float(np.linalg.norm(np.ravel(numbers.astype(np.float64)), order))
+            length = norm_of(numbers, order)
             fits = length <= number.max() * (1 + _slack(numbers, number))
             expected = f"of {norm} norm at most {number.max():.6g}, the sensitivity of the {name}"
             check(fits, "shift", shift, f"{expected}, not {length:.6g}")

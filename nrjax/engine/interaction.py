@@ -16,14 +16,21 @@ from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import float_dtype, holds
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.sensitivities import shared_relation, split_relation
-from nrjax._base.validation import check, check_numbers, check_shape, concrete_or_none, is_integer
+from nrjax._base.validation import (
+    check,
+    check_numbers,
+    check_shape,
+    check_within,
+    concrete_or_none,
+    is_integer,
+)
 from nrjax._base.value import Value, check_array, split_value
 from nrjax.engine.checks_between_parts import (
     check_costs,
     check_distributions,
+    check_exact_times,
     check_group,
     check_integral,
-    check_last_time,
     check_looks,
     check_monotone,
     check_noise_reduction,
@@ -160,7 +167,7 @@ def _cast_leaf(name: str, leaf: Any, dtype: Any) -> Any:
     if isinstance(leaf, np.ma.MaskedArray):
         leaf = as_array(leaf)  # masked entries become NaN
     if isinstance(leaf, (int, float, np.number)) and not isinstance(leaf, bool):
-        return jnp.asarray(np.asarray(leaf, dtype))
+        return jnp.asarray(check_within(name, leaf, dtype))
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu":
         held = jax.dtypes.canonicalize_dtype(leaf.dtype)
         exact = np.array_equal(leaf.astype(held), leaf)
@@ -276,7 +283,7 @@ def _check_between(
     check_integral(process, value, schedule, dtype)
     check_own_value(process, value, dtype)
     check_noise_reduction(process, schedule)
-    check_last_time(process, schedule, dtype)
+    check_exact_times(process, schedule, dtype)
     check_resolution(value, process, schedule, dtype)
     check_sensitivities(shift, guarantee, schedule)
     check_paid_rule(interaction.rule, guarantee, schedule)

@@ -131,8 +131,9 @@ class Releases(Pytree):
                 number = number.astype(dtype)
             fits = np.isfinite(number) & (number >= jnp.finfo(dtype).tiny)
             check(fits, "time", time, f"positive, finite and a normal number of {dtype}")
-            most = self.process.largest_time(dtype)
+            most, least = self.process.largest_time(dtype), self.process.smallest_time(dtype)
             check(number <= most, "time", time, f"at most {most}, where the noise is exact")
+            check(number >= least, "time", time, f"at least {least}, where the noise is exact")
             if (listed := concrete_or_none(looks)) is not None:
                 expected = f"among the {listed.size} looks of the guarantee"
                 check(np.any(listed.astype(dtype) == number), "time", time, expected)

@@ -8,9 +8,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.numerics import noise_range, unit_of
 from nrjax._base.pytrees import static
 from nrjax._base.validation import check, check_shape, concrete_or_none
-from nrjax.types import NoiseProcess
+from nrjax.types import NoiseProcess, Status
 
 
 class NoiseState(NamedTuple):
@@ -35,6 +36,20 @@ class Coordinates(NoiseProcess):
     def value(self, state) -> Array:
         """Return the noise of a state."""
         return state.value
+
+    def largest_time(self, dtype: Any) -> float:
+        """Return the largest time of a dtype, at which noise does not overflow."""
+        return noise_range(dtype)[1]
+
+    def smallest_time(self, dtype: Any) -> float:
+        """Return the smallest time of a dtype: XLA may flush smaller noise to 0."""
+        return noise_range(dtype)[0]
+
+    def status(self, state: Any) -> Array:
+        """Return `Status.OVERFLOW` if the dtype cannot hold noise of the time, else `RUNNING`."""
+        time = state.time
+        held = (time >= self.smallest_time(time.dtype)) & (time <= self.largest_time(time.dtype))
+        return jnp.where(held, Status.RUNNING, Status.OVERFLOW).astype(jnp.int32)
 
 
 class Branches(NamedTuple):
@@ -131,13 +146,15 @@ def branches(draw: Array, complement: Array, distance: Array, side: Array, rate:
 
 def rewind_laplace(draw: Array, complement: Array, value: Array, now: Array, time: Array) -> Array:
     """Return Laplace noise at `time`, given its `value` at time `now` and a uniform draw."""
+    unit, inverse = unit_of(now)
+    now, time, distance = now * unit, time * unit, jnp.abs(value) * unit
     gap = (now - time) / now  # 1 - r with r = time/now; k = gap/time, m = (1 + r)/time
-    distance = jnp.abs(value)
     move = branches(draw, complement, distance, gap / 2, gap / time)
     target = jnp.where(
         move.outward, move.outer * (time / (1 + time / now)), move.inner * (time / gap)
     )
     target = jnp.where(move.across, -target, jnp.where(move.outward, distance + target, target))
+    target = target * inverse
     return jnp.where(move.moves, jnp.where(jnp.signbit(value), -target, target), value)
 
 
@@ -147,5 +164,7 @@ def move_probability(distance: Array, now: Array, time: Array) -> Array:
     It is `1 - r exp(-k distance)` with `r = time/now` and `k = 1/time - 1/now`. A coordinate stays
     if its uniform draw is larger.
     """
+    unit, _ = unit_of(now)
+    now, time, distance = now * unit, time * unit, distance * unit
     gap = (now - time) / now
     return gap - (1 - gap) * jnp.expm1(-distance * (gap / time))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.numerics import float_dtype, unit_of
 from nrjax.processes._kernel import Coordinates, NoiseState, exponential, random_bits
 from nrjax.types import BlockwiseProcess
 
@@ -49,8 +49,10 @@ class Exponential(Coordinates, BlockwiseProcess):
         """Rewind to a smaller time with the given random bits."""
         value, now = state
         time = jnp.asarray(time, now.dtype)
-        gap = (now - time) / now  # k = gap / time
-        drawn = exponential(bits, now.dtype) * (time / gap)
+        unit, inverse = unit_of(now)
+        s, t = time * unit, now * unit
+        gap = (t - s) / t  # k = gap / time
+        drawn = exponential(bits, now.dtype) * (s / gap) * inverse
         return NoiseState(jnp.where(gap > 0, jnp.minimum(value, drawn), value), time)
 
     def deviation(self, time: ArrayLike) -> Array:

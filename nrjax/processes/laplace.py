@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.numerics import float_dtype, unit_of
 from nrjax.processes._kernel import (
     Coordinates,
     NoiseState,
@@ -176,9 +176,9 @@ class IndependentLaplace(LaplaceNoise):
         return 1 / _round_up(state.spent)
 
     def status(self, state: IndependentState) -> Array:
-        """Return `Status.OVERFLOW` if the sum of `1/t` exceeds the dtype, else `RUNNING`."""
+        """Return `Status.OVERFLOW` if the dtype cannot hold the noise or the sum of `1/t`."""
         usable = self.equivalent_time(state, state.time) >= float(jnp.finfo(state.time.dtype).tiny)
-        return jnp.where(usable, Status.RUNNING, Status.OVERFLOW).astype(jnp.int32)
+        return jnp.where(usable, super().status(state), Status.OVERFLOW).astype(jnp.int32)
 
 
 def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:
@@ -194,6 +194,8 @@ def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:
 
 def _jump(s: Array, t: Array) -> Array:
     """Return the probability `1 - (s/t)^2` of a jump between times s and t."""
+    unit, _ = unit_of(t)
+    s, t = s * unit, t * unit
     return ((t - s) / t) * ((t + s) / t)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -77,9 +76,8 @@ class LaplaceJumps(LaplaceNoise):
         if self.size == 0:
             concrete = eta is not None and horizon is not None
             check(concrete, "size", None, "an integer, at least 1, if eta or horizon is traced")
-            ratio = np.max(np.asarray(horizon, float) / np.asarray(eta, float))
-            check(np.isfinite(ratio), "horizon", self.horizon, "finite, with eta above 0")
-            object.__setattr__(self, "size", buffer_size(2 * math.log(max(1.0, ratio))))
+            last, first = np.asarray(horizon, float), np.asarray(eta, float)
+            object.__setattr__(self, "size", buffer_size(2 * np.max(np.log(last) - np.log(first))))
 
     def init(self, key: Array, time: ArrayLike) -> LaplaceJumpsState:
         """Draw the whole path, and observe it at `time`."""
@@ -121,7 +119,8 @@ class LaplaceJumps(LaplaceNoise):
 
     def status(self, state: LaplaceJumpsState) -> Array:
         """Return the first failure (`OVERFLOW` or `INVALID_TIME`), or `RUNNING`."""
-        return state.failure
+        fits = super().status(state)
+        return jnp.where(state.failure == Status.RUNNING, fits, state.failure)
 
     def _covers(self, time: Array) -> Array:
         """Return whether `time` is in `[eta, horizon]`, up to rounding (False for NaN)."""

@@ -63,7 +63,9 @@ class Skellam(Coordinates):
         ]
         if rates[0] is not None and rates[1] is not None:
             both = (self.rate1, self.rate2)
-            check(rates[0] + rates[1] > 0, "(rate1, rate2)", both, "such that one is positive")
+            check(
+                (rates[0] > 0) | (rates[1] > 0), "(rate1, rate2)", both, "such that one is positive"
+            )
 
     def init(self, key: Array, time: ArrayLike) -> SkellamState:
         """Return the first counts, of means `time * rate1` and `time * rate2`."""
