@@ -17,6 +17,7 @@ from nrjax._base.validation import (
     as_floats,
     check,
     check_integer,
+    check_normal,
     check_numbers,
     check_positive,
     concrete_or_none,
@@ -89,7 +90,11 @@ class Grid(Schedule):
         if ends[0] is not None and ends[1] is not None:
             xp, low, high = np, float(ends[0]), float(ends[1])
             check(high > low or (levels == 1 and high == low), "high", high, f"above low = {low!r}")
-        start, stop = (getattr(xp, scale)(end) for end in (low, high))
+        check_normal("high", high, ends[1])
+        with np.errstate(over="ignore", under="ignore"):
+            start, stop = (getattr(xp, scale)(end) for end in (low, high))
+        held = xp is not np or (np.isfinite(stop) and (start > 0 or scale == "log"))
+        check(held, "low and high", (low, high), "such that a float holds their squares")
         spaced = getattr(xp, inverse)(xp.linspace(start, stop, levels))
         if xp is np:
             spaced = np.clip(spaced, low, high)

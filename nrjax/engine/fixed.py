@@ -14,11 +14,12 @@ from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import with_relation
-from nrjax._base.validation import check, check_choice, check_number
+from nrjax._base.validation import check, check_choice, check_number, check_positive
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.levels import with_levels
 from nrjax.engine.mechanism import Mechanism
 from nrjax.guarantees import BoundaryRecipe, GridBoundary, HockeyStickBoundary
+from nrjax.guarantees._fixed_times import falling_times
 from nrjax.schedules import Grid
 from nrjax.types import Utility
 
@@ -63,6 +64,7 @@ class FixedRelease:
     def __post_init__(self):
         _check_parts(self.mechanism, self.notion)
         check_number("epsilon", self.epsilon)
+        check_positive("epsilon", self.epsilon)
         self._one_release  # noqa: B018, for its checks
 
     @classmethod
@@ -73,6 +75,7 @@ class FixedRelease:
         """Return the release at a time (noise level), with the epsilon that it costs."""
         _check_parts(mechanism, notion)
         check_number("time", time)
+        falling_times([float(time)], 1, "time")
         guarantee: Any = mechanism.guarantee
         if mechanism.process.noise == "gaussian":
             sensitivity, delta = guarantee.sensitivity, float(guarantee.delta)

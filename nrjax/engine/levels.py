@@ -6,7 +6,13 @@ from typing import Any, TypeAlias, cast
 import jax
 import numpy as np
 
-from nrjax._base.validation import check, check_integer, check_positive, concrete_or_none
+from nrjax._base.validation import (
+    OTHER_UNIT,
+    check,
+    check_integer,
+    check_positive,
+    concrete_or_none,
+)
 from nrjax.guarantees.recipe import BoundaryRecipe, check_made
 from nrjax.schedules import Grid
 from nrjax.stopping import accuracy
@@ -63,6 +69,11 @@ def _default(guarantee: Any, process: NoiseProcess, dtype: Any) -> Levels:
     low = np.fmax(low, _ABOVE_FLOOR * np.max(_concrete_epsilon(guarantee, largest)))
     if smallest > 0:
         high = np.fmin(high, np.max(_concrete_epsilon(guarantee, smallest)))
+    expected = (
+        f"such that {np.dtype(dtype)} holds noise that costs an epsilon from {DEFAULT[0]} to "
+    )
+    expected += f"{DEFAULT[1]}, by default"
+    check(low < high, "sensitivity", guarantee.sensitivity, expected, OTHER_UNIT)
     return float(low), float(high), count
 
 

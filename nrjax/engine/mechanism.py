@@ -16,7 +16,7 @@ from nrjax._base.notions import notion_of
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import Pytree
 from nrjax._base.sensitivities import relation_of, rounded_up, shared_relation, with_relation
-from nrjax._base.validation import as_table, check, check_numbers, check_positive
+from nrjax._base.validation import as_table, check, check_numbers, check_positive, check_within
 from nrjax._base.value import check_array
 from nrjax.engine.checks_between_parts import check_integral, check_own_value
 from nrjax.engine.interaction import Interaction
@@ -191,6 +191,7 @@ class Mechanism(Pytree):
         """
         if at_least is not None:
             check_numbers("at_least", at_least, lambda n: ~np.isnan(n), "a number")
+            check_within("at_least", at_least, float_dtype(self.value))
         check(isinstance(private, (bool, np.bool_)), "private", private, "True or False")
         given = at_least is not None or rule is not None
         check(given, "at_least", None, "given, or else a rule", "For example at_least=-2.0.")

@@ -50,7 +50,8 @@ def _crossing(
     from scipy.special import ndtr  # slow to import
 
     near = all_times[-1] / _WIDEST <= all_times[0]
-    check(near, "times", np.asarray(all_times), f"within a factor of {_WIDEST:g}")
+    hint = "If levels give the times, low and high must be nearer to each other."
+    check(near, "times", np.asarray(all_times), f"within a factor of {_WIDEST:g}", hint)
     # With times around 1 no square overflows or underflows. Powers of two scale exactly.
     power = round((np.log2(all_times[0]) + np.log2(all_times[-1])) / 4)
     times, heights = np.ldexp(all_times, -2 * power), np.ldexp(curve, -power)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.numerics import float_dtype, largest_divisor
 from nrjax._base.pytrees import field_names
-from nrjax._base.validation import as_numeric, as_table, check, check_number
+from nrjax._base.validation import OTHER_UNIT, as_numeric, as_table, check, check_number
 from nrjax.guarantees._rounding import SafeGuarantee, round_up
 
 
@@ -43,14 +43,20 @@ class FixedTimesBoundary(SafeGuarantee):
         return f"finite and at least {least}, the least cost among the boundary's times", ""
 
 
-def falling_times(times: Any, most: int) -> np.ndarray:
+def falling_times(times: Any, most: int, name: str = "times") -> np.ndarray:
     """Return at most `most` falling times, rounded to the default precision, as in a run."""
     expected = f"a vector of 1 to {most} falling times, positive and finite"
-    array = certified_array("times", times)
-    check(array.ndim == 1 and 0 < array.size <= most, "times", times, expected)
-    array = np.asarray(array.astype(float_dtype()), np.float64)
-    ok = np.isfinite(array) & (array > 0) & np.append(np.diff(array) < 0, True)
-    check(ok, "times", times, expected)
+    array = certified_array(name, times)
+    check(array.ndim == 1 and 0 < array.size <= most, name, times, expected)
+    dtype = float_dtype()
+    with np.errstate(over="ignore", under="ignore"):
+        array = np.asarray(array.astype(dtype), np.float64)
+    ok = np.isfinite(array) & (array > 0) & np.append(array[1:] < array[:-1], True)
+    check(ok, name, times, expected)
+    least, most = float(jnp.finfo(dtype).tiny), largest_divisor(dtype)
+    ok = (array >= least) & (array <= most)
+    expected = f"from {least:.3g} to {most:.3g}, the range of times in {dtype}"
+    check(ok, name, times, expected, OTHER_UNIT)
     return array
 
 

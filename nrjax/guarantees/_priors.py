@@ -82,4 +82,6 @@ def check_prior(times: Any, weights: Any, objective: str) -> tuple[np.ndarray, n
         check(ok, name, values, "a vector of concrete numbers")
     times, weights = (np.asarray(values, np.float64) for values in (times, weights))
     check(times.shape == weights.shape, "weights", weights, f"of shape {times.shape}")
+    near = weights.max() / 1e200 <= weights.min()
+    check(near and weights.max() < 1e300, "weights", weights, "below 1e300, within a factor 1e200")
     return times, weights / weights.sum()

@@ -49,7 +49,8 @@ def panels(low: float, high: float, gap: float, following: float, number: int) -
     count = max(1, int(np.ceil(length / (2 * HALF_WIDTH * np.sqrt(min(gap, following))))))
     size = number * count
     expected = f"farther apart: this gap takes {size:.3g} quadrature nodes, of at most {MOST_NODES}"
-    check(size <= MOST_NODES, "times", min(gap, following), expected)
+    hint = "Or give more levels between low and high, if times rise by a large factor."
+    check(size <= MOST_NODES, "times", min(gap, following), expected, hint)
     places, weights = _gauss(number)
     half = length / (2 * count)
     centres = low + half * (2 * np.arange(count) + 1)

@@ -17,8 +17,10 @@ from nrjax._base.numerics import float_dtype, largest_divisor
 from nrjax._base.pytrees import field_names
 from nrjax._base.sensitivities import Sensitivity, check_norm
 from nrjax._base.validation import (
+    OTHER_UNIT,
     as_numeric,
     check,
+    check_normal,
     check_positive,
     check_probability,
     concrete_or_none,
@@ -45,6 +47,7 @@ class SafeGuarantee(Guarantee):
             object.__setattr__(self, name, float_if_large(value))
         check_norm(self.sensitivity, str(self.noise))
 
+    @np.errstate(over="ignore", under="ignore")  # numbers beyond the dtype become infinite
     def _parameters(self, argument: ArrayLike) -> list[Array]:
         """Return the argument and the fields in one dtype, with log(1/delta) for delta."""
         values = {name: getattr(self, name) for name in field_names(type(self))[0]}
@@ -64,14 +67,17 @@ class SafeGuarantee(Guarantee):
 
     def _reachable(self, dtype: Any) -> tuple[str, str]:
         """Return two texts for an error: which epsilons can be reached in the dtype, and a hint."""
-        return f"finite and above 0, with its time within {dtype}", ""
+        stated = concrete_or_none(self.sensitivity)
+        at = "" if stated is None else f" at sensitivity {np.max(stated):.3g}"
+        return f"finite and above 0, with its time within {dtype}{at}", OTHER_UNIT
 
     @neutral_config()
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of stopping at `time`, rounded up, elementwise.
 
         Raises:
-            ValueError: a concrete time is not positive. For a traced one the result is NaN.
+            ValueError: a concrete time is not positive, or is subnormal. For a traced time that is
+                not positive the result is NaN.
         """
         check_time(time)
         number = concrete_or_none(time)
@@ -90,17 +96,22 @@ class SafeGuarantee(Guarantee):
         """Return the smallest time that costs at most `epsilon`, rounded up, elementwise.
 
         Raises:
-            ValueError: every time costs more than a concrete epsilon. For a traced epsilon the
-                result is then infinite.
+            ValueError: every time costs more than a concrete epsilon, or the time is too small for
+                the dtype. For a traced epsilon the result is then infinite, or the smallest normal
+                number.
         """
         as_numeric("epsilon", epsilon, "finite and above 0")
         target, *parameters = self._parameters(epsilon)
         raw = self._time(target, *parameters)
         reached = (target > 0) & (target < jnp.inf) & jnp.isfinite(raw)
-        time = jnp.where(reached, jnp.maximum(raw, float(jnp.finfo(raw.dtype).tiny)), jnp.inf)
-        number = concrete_or_none(time)
-        if number is not None and not np.all(np.isfinite(number)):
-            refused = np.broadcast_to(np.asarray(epsilon), number.shape)[~np.isfinite(number)]
+        tiny = float(jnp.finfo(raw.dtype).tiny)
+        time = jnp.where(reached, jnp.maximum(raw, tiny), jnp.inf)
+        number, exact = concrete_or_none(time), concrete_or_none(raw)
+        if number is None or exact is None:
+            return time
+        wrong = ~np.isfinite(number) | ~(exact >= tiny)
+        if np.any(wrong):
+            refused = np.broadcast_to(np.asarray(epsilon), number.shape)[wrong]
             value = refused.tolist() if number.ndim else refused.item()
             check(False, "epsilon", value, *self._reachable(target.dtype))
         return time
@@ -123,9 +134,11 @@ def _check_parameter(name: str, value: Any) -> None:
 
 
 def check_time(time: ArrayLike) -> None:
-    """Check that a concrete time is positive."""
+    """Check that a concrete time is positive and not subnormal."""
     number = as_numeric("time", time, "positive")
-    check(number is None or number > 0, "time", time, "positive")  # none at all is valid
+    if number is not None:
+        check(number > 0, "time", time, "positive")  # none at all is valid
+        check_normal("time", time, np.minimum(number, 1))
 
 
 def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], Any]]:

@@ -10,8 +10,9 @@ where z solves `h(z) = log(1/delta) + log1p(t/rho)/2`.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
 import jax
@@ -21,7 +22,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.numerics import float_dtype
-from nrjax._base.validation import check, concrete_or_none
+from nrjax._base.validation import OTHER_UNIT, check, check_normal, concrete_or_none
 from nrjax.guarantees._priors import Objective, accept_prior_from, check_prior
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, host_or_trace, round_up
 from nrjax.guarantees.grid import GridBoundary
@@ -71,7 +72,7 @@ class Boundary(SafeGuarantee):
         """
         xp, (t, _, d), convert = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
         shape = cls._tightest(-xp.log(d), xp)[2](xp.sqrt(t), 1, t)
-        return cls(sensitivity, delta, *map(convert, shape))  # pyright: ignore[reportArgumentType]
+        return cls._of_shape(map(convert, shape), sensitivity, delta, "time", time)
 
     @classmethod
     def tight_at_epsilon(cls, epsilon: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
@@ -85,10 +86,23 @@ class Boundary(SafeGuarantee):
             epsilon=epsilon, sensitivity=sensitivity, delta=delta
         )
         c, square, shape_at = cls._tightest(-xp.log(d), xp)
-        # The root of the quadratic, in the form that does not cancel.
-        x = 2 * e / (c + xp.sqrt(square + 2 * e))
-        shape = shape_at(s, x, (s / x) ** 2)
-        return cls(sensitivity, delta, *map(convert, shape))  # pyright: ignore[reportArgumentType]
+        with np.errstate(all="ignore"):  # the shape is checked
+            # The root of the quadratic, in the form that does not cancel.
+            x = 2 * e / (c + xp.sqrt(square + 2 * e))
+            shape = shape_at(s, x, (s / x) ** 2)
+        return cls._of_shape(map(convert, shape), sensitivity, delta, "epsilon", epsilon)
+
+    @classmethod
+    def _of_shape(
+        cls, shape: Iterable[Any], sensitivity: Any, delta: Any, name: str, argument: Any
+    ) -> Self:
+        """Return the boundary of a shape that was tuned to an argument."""
+        values, given = tuple(shape), (argument, sensitivity)
+        # Static fields follow those of the shape.
+        for field, number in zip(dataclasses.fields(cls)[2:], values, strict=False):
+            what, number = f"such that {field.name} is", concrete_or_none(number)
+            check_normal(f"({name}, sensitivity)", given, number, what, OTHER_UNIT)
+        return cls(sensitivity, delta, *values)
 
     @classmethod
     @accept_prior_from
@@ -184,7 +198,9 @@ class LinearBoundary(Boundary):
             return
         dtypes = [n.dtype for n in (delta, a, b) if n.dtype.kind == "f"]
         slack = 8 * max([np.finfo(float).eps, *(float(np.finfo(dtype).eps) for dtype in dtypes)])
-        least, product = -np.log(delta.astype(float)), 2 * a.astype(float) * b.astype(float)
+        least = -np.log(delta.astype(float))
+        with np.errstate(over="ignore"):
+            product = 2 * a.astype(float) * b.astype(float)
         expected = f"at least log(1/delta) = {least} for delta = {delta}"
         check(product >= least * (1 - slack), "2 a b", product, expected)
 

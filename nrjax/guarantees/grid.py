@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import relation_of, with_relation
-from nrjax._base.validation import check, check_integer, concrete_or_none
+from nrjax._base.validation import OTHER_UNIT, check, check_integer, check_normal, concrete_or_none
 from nrjax.guarantees._crossing import (
     Curve,
     crossing,
@@ -29,6 +29,9 @@ from nrjax.guarantees._fixed_times import (
     falling_times,
 )
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, round_up
+
+_HIGHEST = 1e60
+"""Bound on the heights in standard deviations, so that their quotients stay within float64."""
 
 
 class GridBoundary(FixedTimesBoundary):
@@ -67,6 +70,9 @@ class GridBoundary(FixedTimesBoundary):
         super().__post_init__()
         concrete = concrete_or_none(self.delta) is not None
         check(concrete, "delta", self.delta, "concrete, because the curve is certified")
+        with np.errstate(over="ignore"):
+            held = self.heights / np.sqrt(self.times) < _HIGHEST
+        check(held, "heights", self.heights, f"below {_HIGHEST:g} sqrt(times)")
         level = crossing(self.times[::-1], self.heights[::-1])[1]
         expected = f"crossed with probability at most delta = {self.delta}, not {level:.6g}"
         check(level <= np.min(self.delta), "heights", self.heights, expected)
@@ -204,7 +210,12 @@ class GridBoundary(FixedTimesBoundary):
             z, target = _quantile(delta), epsilons / ratio
             return (float(sensitivity) * (z + np.sqrt(z * z + 2 * target)) / (2 * target)) ** 2
 
-        excess = solve_for_crossing(_worst_ratio(sensitivity, delta, levels, falling), float(delta))
+        curve = _worst_ratio(sensitivity, delta, levels, falling)
+        with np.errstate(all="ignore"):
+            ends, given = falling(1.0)[[0, -1]], (sensitivity, low, high)
+        names, what = "(sensitivity, low, high)", "such that the times of these epsilons are"
+        check_normal(names, given, ends, what, OTHER_UNIT)
+        excess = solve_for_crossing(curve, float(delta))
         times = falling_times(falling(1 + excess), cls.most_times)
         curve = _worst_ratio(sensitivity, delta, levels, lambda _: times)
         return cls._certified(sensitivity, delta, curve, excess)

@@ -11,7 +11,13 @@ from jax.typing import ArrayLike
 
 from nrjax._base.notions import Notion
 from nrjax._base.numerics import float_dtype
-from nrjax._base.validation import check, concrete_or_none
+from nrjax._base.validation import (
+    OTHER_UNIT,
+    check,
+    check_normal,
+    check_positive,
+    concrete_or_none,
+)
 from nrjax.guarantees import _stopping
 from nrjax.guarantees._fixed_times import (
     FixedTimesBoundary,
@@ -113,7 +119,7 @@ class HockeyStickBoundary(FixedTimesBoundary):
         times, delta = falling_times(times, cls.most_times), certified_number("delta", delta)
         check_delta(delta, times.size, _MOST_DELTA)
         clock = _clock(certified_number("sensitivity", sensitivity), times)
-        _check_range(clock, times, delta)
+        _check_range(clock, delta, "times", times)
         barrier = _stopping.design_barrier(clock, prior, delta, objective)
         epsilons = np.maximum(_stopping.price_barrier(clock, barrier).epsilons, 1e-30)
         epsilons = np.maximum.accumulate(epsilons)  # rounding may lower them for close times
@@ -154,15 +160,24 @@ class HockeyStickBoundary(FixedTimesBoundary):
             level, delta = certified_number("epsilon", epsilon), certified_number("delta", delta)
             size = certified_number("sensitivity", sensitivity)
             check_delta(delta, 1, _MOST_DELTA)
-            check(level <= _LARGEST, "epsilon", epsilon, f"at most {_LARGEST:g}")
+            in_range = _LEAST**2 <= level <= _LARGEST
+            check(in_range, "epsilon", epsilon, f"from {_LEAST**2:g} to {_LARGEST:g}")
             rounding = (cls.margin + 2) * float(np.finfo(float_dtype()).eps)
-            time, step = (size / _stopping.solve_one_release(level, delta)) ** 2, 2 * rounding
+            x, step = _stopping.solve_one_release(level, delta), 2 * rounding
+            _check_range(x * x * (1 - 4 * rounding), delta, "epsilon", epsilon)
+            time, given = (size / x) * (size / x), (epsilon, sensitivity)
+            what = "such that the time is"
+            check_normal("(epsilon, sensitivity)", given, np.asarray(time), what, OTHER_UNIT)
             while True:
                 time, step = time * (1 + step), 2 * step
                 found = cls.single(sensitivity, delta, time=time)
                 if found.epsilons[0] * (1 + rounding) <= level:
                     return found
-        return cls.design([certified_number("time", time)], [1.0], sensitivity, delta)  # pyright: ignore[reportArgumentType]
+        delta, number = certified_number("delta", delta), certified_number("time", time)
+        check_delta(delta, 1, _MOST_DELTA)
+        clock = _clock(sensitivity, falling_times([number], 1, "time"))
+        _check_range(clock, delta, "time", time)
+        return cls.design([number], [1.0], sensitivity, delta)  # pyright: ignore[reportArgumentType]
 
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of stopping at a time, elementwise.
@@ -189,13 +204,22 @@ def _clock(sensitivity: Any, times: np.ndarray) -> np.ndarray:
 
     Times of float64 may be used in float32, where each is rounded, perhaps to a smaller time.
     """
+    check_positive("sensitivity", sensitivity)
     sensitivity = certified_number("sensitivity", sensitivity)
     rounding = _FLOAT32_ROUNDING if float_dtype() == np.float64 else 0.0
-    return sensitivity / times * sensitivity * (1 + 1e-15 + rounding)
+    with np.errstate(over="ignore", under="ignore"):
+        return sensitivity / times * sensitivity * (1 + 1e-15 + rounding)
 
 
-def _check_range(clock: np.ndarray, times: np.ndarray, delta: float) -> None:
-    """Check that no time costs too little or too much for the computation."""
+def _check_range(clock: Any, delta: float, name: str, value: Any) -> None:
+    """Check that no time costs too little or too much for the computation.
+
+    Args:
+        clock: `D2^2/t`.
+        delta: delta of the guarantee.
+        name: name of the argument that gives the times.
+        value: that argument.
+    """
     # A barrier cannot be lower than x^2/2, which must gain more than delta.
     least = _stopping.solve_for_gain(
         lambda x: _stopping.gain_of_one_release(x, x * x / 2), delta, delta
@@ -203,4 +227,4 @@ def _check_range(clock: np.ndarray, times: np.ndarray, delta: float) -> None:
     least = max(_LEAST, 1.001 * least)
     most = _stopping.solve_one_release(_LARGEST, delta)
     expected = f"such that D2/sqrt(t) is between {least:.3g} and {most:.3g}"
-    check((clock > least**2) & (clock <= most**2), "times", times, expected)
+    check((clock > least**2) & (clock <= most**2), name, value, expected)

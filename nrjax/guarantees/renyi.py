@@ -66,7 +66,8 @@ class RenyiBoundary(SafeGuarantee):
         The order is computed on the host in float64 if the arguments are concrete.
         """
         xp, (t, s, d), convert = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
-        half = 0.5 * (s / xp.sqrt(t)) ** 2
+        with np.errstate(over="ignore"):
+            half = 0.5 * (s / xp.sqrt(t)) ** 2
         order = convert(1 + _root(lambda less: _slope(less, d, xp) - half, xp))
         return cls(sensitivity, delta, order)  # pyright: ignore[reportArgumentType]
 
