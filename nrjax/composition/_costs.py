@@ -78,6 +78,7 @@ def round_field_down(owner: Any, name: str) -> None:
             object.__setattr__(owner, name, rounded)
 
 
+@np.errstate(over="ignore", under="ignore")  # numbers beyond the dtype become infinite
 def argument(request: Any, dtype: Any) -> Array:
     """Return what a request's cost depends on: `D1/t`, `D2^2/t` or the request's first field.
 

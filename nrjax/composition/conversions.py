@@ -219,7 +219,7 @@ def gdp_for(epsilon: float, delta: float) -> float:
     """Return the largest mu with `delta_of_gdp(mu, epsilon) <= delta`, rounded down."""
     epsilon, delta = number("epsilon", epsilon, POSITIVE), number("delta", delta, PROBABILITY)
     # The square root of twice `zcdp_for`, which may underflow.
-    level = -math.log(delta)
+    level, epsilon = -math.log(delta), min(epsilon, 1e300)  # a smaller epsilon is safe
     good = _round_down(math.sqrt(2) * epsilon / (math.sqrt(level + epsilon) + math.sqrt(level)))
     bad = 2 * good if good > 0 else delta
     while delta_of_gdp(bad, epsilon) <= delta:

@@ -8,12 +8,19 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
-from nrjax._base.validation import check, check_numbers, check_positive, check_probability
+from nrjax._base.validation import (
+    check,
+    check_normal,
+    check_numbers,
+    check_positive,
+    check_probability,
+)
 from nrjax.composition import _costs as costs
 from nrjax.composition._state import LedgerState, charge_once, check_owner, new_state, rounded_up
 from nrjax.composition.conversions import ORDER
@@ -94,6 +101,8 @@ class _BrownianOdometer(_Odometer):
         D2 is the l2-sensitivity of a round, and t the time at which the round stops.
         """
         check_positive("total", total)
+        # Gamma is smaller than the total by a factor of at most 1500, at the smallest delta.
+        check_normal("total", total, np.asarray(total, float) / 2048, "such that gamma is")
         return cls(delta, cls._boundary.tight_at_time(total, 1.0, delta).rho)
 
     @neutral_config()

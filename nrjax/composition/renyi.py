@@ -133,7 +133,7 @@ class RenyiFilter(BudgetFilter):
             usable = rounded > 1
             rounded = np.where(usable, rounded, 2.0)
             budgets = conversions.rdp_budgets(rounded, epsilon, delta)
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 rounds = budgets / total(jnp.asarray(rounded, dtype))
                 return np.where(usable & (budgets > 0), rounds, -np.inf)
 

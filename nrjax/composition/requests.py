@@ -70,6 +70,7 @@ class _Request(Pytree):
         for _, name, value in self.fields():
             check(np.ndim(value) == 0, name, value, "a single number", hint)
 
+    @np.errstate(over="ignore", under="ignore")  # numbers beyond the dtype become infinite
     def well_formed(self, dtype: Any) -> Array:
         """Return whether all fields, traced ones included, are in range (bool).
 

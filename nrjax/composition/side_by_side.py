@@ -25,9 +25,9 @@ def _sum_above(first: Any, second: Any) -> Any:
     if any(number is None or number.ndim for number in known):
         return round_up(jnp.asarray(first) + jnp.asarray(second), 1)
     a, b = (float(number) for number in known if number is not None)
-    return (
-        a + b if Fraction(a) + Fraction(b) <= Fraction(a + b) else math.nextafter(a + b, math.inf)
-    )
+    total = a + b
+    exact = total == math.inf or Fraction(a) + Fraction(b) <= Fraction(total)
+    return total if exact else math.nextafter(total, math.inf)
 
 
 class SideBySideFilter(Ledger):

@@ -30,11 +30,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.fields import explain_fields
-from nrjax._base.numerics import float_dtype
+from nrjax._base.numerics import float_dtype, unit_of
 from nrjax._base.validation import (
+    OTHER_UNIT,
     as_table,
     check,
     check_choice,
+    check_normal,
     check_number,
     check_numbers,
     check_positive,
@@ -62,7 +64,8 @@ def acceptance_probability(
     signed, epsilon, sensitivity = _checked(
         noise, signed=gap, epsilon=epsilon, sensitivity=sensitivity
     )
-    decay = jnp.exp(-jnp.abs(signed) * epsilon / (4 * sensitivity))
+    unit, _ = unit_of(sensitivity)
+    decay = jnp.exp(-jnp.abs(signed * unit) * epsilon / (4 * (sensitivity * unit)))
     tail = _tail(decay, noise)
     negative = decay * decay / 3 if noise == "exponential" else tail
     return jnp.where(signed < 0, 1 - negative, tail)
@@ -89,6 +92,13 @@ def shortfall(
     epsilon, sensitivity, gamma, share = _checked(
         noise, epsilon=epsilon, sensitivity=sensitivity, gamma=gamma, share=share
     )
+    return _shortfall(epsilon, sensitivity, gamma, share, noise)
+
+
+def _shortfall(
+    epsilon: Array, sensitivity: Array, gamma: Array, share: ArrayLike, noise: Noise
+) -> Array:
+    """Return `shortfall` of arguments that were checked."""
     if noise == "exponential":
         decay = jnp.minimum(1.5 * gamma * share, 1)
     else:  # the y with `y (4 - y)/6 = gamma * share`, both below 1
@@ -110,7 +120,7 @@ def surplus(
         noise, epsilon=epsilon, sensitivity=sensitivity, refusal=refusal
     )
     if noise == "laplace":
-        return shortfall(epsilon, sensitivity, refusal)
+        return _shortfall(epsilon, sensitivity, refusal, 1.0, noise)
     return (2 * sensitivity / epsilon) * -jnp.log(jnp.minimum(3 * refusal, 1))
 
 
@@ -158,11 +168,12 @@ def first_level(
         ValueError: the noise of the last level is too large for the margin.
     """
     rule = ReducedAboveThreshold(0.0, sensitivity, noise=noise)
-    return _first_level(rule, epsilons, margin, gamma, float_dtype())
+    return _first_level(rule, as_table(epsilons), margin, gamma, float_dtype())
 
 
 def _first_level(rule: Any, epsilons: ArrayLike, margin: Any, gamma: float, dtype: Any) -> int:
     """Return `first_level` for the noise that a rule makes in a dtype."""
+    check_positive("epsilons", epsilons)
     check_positive("margin", margin)
     noise = rule.noise
     with jax.ensure_compile_time_eval():
@@ -243,6 +254,8 @@ def private_test(
         below = best is not None and best > at_least
         check(below, "at_least", at_least, f"below {best}, the best score as assumed", hint)
         margin = MARGIN * (best - at_least)  # pyright: ignore[reportOptionalOperand]
+        what = "such that its distance to best is"
+        check_normal("at_least", at_least, np.asarray(margin), what, OTHER_UNIT)
     check_number("margin", margin)
     rule = ReducedAboveThreshold(at_least + margin, sensitivity, noise=noise)
     # A run rounds the threshold, which may then be nearer to the target.
@@ -250,7 +263,9 @@ def private_test(
     rounded = float(np.asarray(rule.threshold).astype(dtype))
     held = min(float(margin), rounded - float(at_least))
     first = _first_level(rule, epsilons, held, 1 - confidence, dtype)
-    return PrivateTest(rule, margin, first, float(np.asarray(epsilons)[first]))
+    used = np.asarray(epsilons)[first:]
+    rule.check_held(used, dtype)
+    return PrivateTest(rule, margin, first, float(used[0]))
 
 
 def whitehouse_shortfall(
@@ -291,6 +306,7 @@ def ligett_epsilon(
     return ligett_shortfall(gap, sensitivity, gamma, steps)
 
 
+@np.errstate(over="ignore", under="ignore")  # numbers beyond the dtype become infinite
 def _checked(noise: str = "laplace", **values: ArrayLike) -> list[Array]:
     """Return the arguments cast to one dtype, after checking the range of each."""
     check_choice("noise", noise, ("laplace", "exponential"))

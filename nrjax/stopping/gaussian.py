@@ -15,7 +15,7 @@ from nrjax._base.keys import step_key
 from nrjax._base.normals import normals
 from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import static
-from nrjax._base.validation import check, check_integer, concrete_or_none
+from nrjax._base.validation import check, check_integer, check_normal, concrete_or_none
 from nrjax.stopping.thresholds import ThresholdRule
 
 _MARGIN = 64
@@ -28,6 +28,11 @@ Delta, so that a cost raised by the same fraction covers the casts.
 """
 _REACH, _POINTS_PER_WIDTH = 9.0, 12.0
 """Range of the integrals beyond the modes, and number of points per width of a mode."""
+_NARROWEST = 1e6
+"""Largest distance from the threshold, and threshold noise, in units of the query noise.
+
+Farther from 0 the ratio `_hazard` loses its digits.
+"""
 _MOST_POINTS = 400_000
 """Maximum number of quadrature points of an integral."""
 
@@ -101,12 +106,18 @@ class GaussianThreshold(ThresholdRule):
                 values[name] = float(number.astype(jnp.result_type(float)))
             ok = np.isfinite(values[name]) and (values[name] > 0 or not positive)
             check(ok, name, value, expected)
+            if positive:
+                check_normal(name, value, number)
             object.__setattr__(self, name, values[name])
         width = self.high - self.low
         check(width > 0, "high", self.high, f"above low = {self.low}")
         most = width + 1e-6 * (abs(self.low) + abs(self.high))
         expected = f"at most high - low = {width}"
         check(self.sensitivity <= most, "sensitivity", self.sensitivity, expected)
+        parts = width, abs(self.threshold - self.low), abs(self.threshold - self.high)
+        most = max(*parts, self.threshold_deviation) / _NARROWEST
+        expected = f"at least {most:.3g}, for the integrals"
+        check(self.query_deviation >= most, "query_deviation", self.query_deviation, expected)
         table = _cost_table(**values, steps=self.steps, monotone=self.monotone)
         object.__setattr__(self, "cost_table", table)
 

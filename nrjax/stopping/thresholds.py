@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import exact_float, float_dtype, two_sum
+from nrjax._base.numerics import exact_float, float_dtype, noise_range, two_sum
 from nrjax._base.validation import (
     as_numeric,
     as_table,
@@ -177,6 +177,19 @@ class ThresholdRule(StoppingRule):
         with np.errstate(invalid="ignore"):
             return zero, np.where(exact == threshold, 0, exact - threshold)
 
+    def check_held(self, epsilon: Any, dtype: Any) -> None:
+        """Check that a dtype holds the rule's noise at concrete privacy levels."""
+        epsilon, sensitivity = concrete_or_none(epsilon), concrete_or_none(self.sensitivity)
+        if epsilon is None or sensitivity is None:
+            return
+        multiple, most = self.max_noise_multiple, noise_range(dtype)[1]
+        with jax.ensure_compile_time_eval():
+            scale = np.asarray(noise_scale(sensitivity, epsilon, dtype, multiple))
+        least = _LEAST_EPSILON * multiple * float(jnp.finfo(dtype).eps)
+        expected = f"such that {np.dtype(dtype).name} holds noise of scale sensitivity/epsilon: at "
+        expected += f"least {least:.2g}, with sensitivity {np.min(sensitivity):.3g}"
+        check(multiple * scale <= most, "epsilon", epsilon, expected)  # a NaN scale is refused
+
     def check_resolved(self, dtype: Any, levels: int = 1) -> None:
         """Check that a dtype can represent the noise, and resolves Delta near the thresholds.
 
@@ -189,19 +202,12 @@ class ThresholdRule(StoppingRule):
         if sensitivity is None:
             return
         name, smallest = np.dtype(dtype).name, np.min(sensitivity)
-        epsilon = concrete_or_none(self.epsilon)
-        if epsilon is not None:
-            multiple = self.max_noise_multiple
-            with jax.ensure_compile_time_eval():
-                held = ~np.isnan(noise_scale(sensitivity, epsilon, dtype, multiple))
-            least = _LEAST_EPSILON * multiple * float(jnp.finfo(dtype).eps)
-            expected = f"such that {name} holds noise of scale sensitivity/epsilon: at least"
-            expected = f"{expected} {least:.2g}, with sensitivity {smallest:.3g}"
-            check(held, "epsilon", epsilon, expected)
+        self.check_held(self.epsilon, dtype)
         if threshold is None:
             return
         largest = np.abs(threshold[np.isfinite(threshold)]).max(initial=0)
-        spacing = float(np.spacing(largest.astype(dtype)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            spacing = float(np.spacing(largest.astype(dtype)))
         expected = f"small enough for {name} to resolve the sensitivity {smallest:.3g} of the "
         expected += f"utility: its numbers near {largest:.6g} are {spacing:.2g} apart"
         hint = "Subtract a public number from utility and threshold, or set JAX_ENABLE_X64=1."
