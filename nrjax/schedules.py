@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.pytrees import static
 from nrjax._base.validation import (
     as_floats,

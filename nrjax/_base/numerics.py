@@ -1,4 +1,4 @@
-"""Dtype helpers and exact floating-point arithmetic."""
+"""Exact floating-point arithmetic, and checks that it is exact."""
 
 import os
 from functools import cache
@@ -10,22 +10,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import is_float
 from nrjax._base.validation import check
-
-
-def _is_float(leaf: Any) -> bool:
-    """Return whether a leaf is an array, or a number with a dtype, of floats."""
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
-
-
-def _is_narrow(leaf: Any) -> bool:
-    """Return whether a leaf has floats of fewer than 32 bits."""
-    return _is_float(leaf) and leaf.dtype.itemsize < 4
-
-
-def widened(tree: Any) -> Any:
-    """Return a pytree with floats of fewer than 32 bits as float32."""
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if _is_narrow(leaf) else leaf, tree)
 
 
 def check_uncast(name: str, tree: Any, made_in: str) -> None:
@@ -35,7 +21,7 @@ def check_uncast(name: str, tree: Any, made_in: str) -> None:
     """
     hint = "Leave the floats uncast, or make it from a value of that dtype."
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if _is_float(leaf):
+        if is_float(leaf):
             found, field = leaf.dtype.name, f"{name}{jax.tree_util.keystr(path)}"
             check(found == made_in, field, found, f"of {made_in}, as it was made", hint)
 
@@ -43,17 +29,6 @@ def check_uncast(name: str, tree: Any, made_in: str) -> None:
 def largest_divisor(dtype: Any) -> float:
     """Return the largest `x` for which XLA never flushes `1 / x` to zero."""
     return 1 / (4 * float(jnp.finfo(dtype).tiny))
-
-
-def float_dtype(*values: ArrayLike) -> Any:
-    """Return the floating dtype of a computation on `values`, float32 or float64.
-
-    It is JAX's default float dtype if no value is a floating-point array. Noise and costs are never
-    computed in fewer bits than those of float32.
-    """
-    # JAX promotes floats of 8 bits to no other dtype.
-    wide: list[Any] = [jnp.float32 if _is_narrow(value) else value for value in values]
-    return jnp.promote_types(jnp.result_type(*wide, float), jnp.float32)
 
 
 def unit_of(size: Array) -> tuple[Array, Array]:

@@ -101,6 +101,8 @@ class Sensitivity(float):
         if rows == 1:
             return self
         product = float(self) * rows
+        expected = f"small enough for {rows} rows to change the value by a finite number"
+        check(product < math.inf, "sensitivity", self, expected)
         if Fraction(product) < Fraction(float(self)) * rows:
             product = math.nextafter(product, math.inf)
         return Sensitivity(product, self.norm, f"{self.relation}, {rows} rows")

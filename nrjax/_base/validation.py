@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from nrjax._base.arrays import EXACT, as_array, as_exact, as_numbers, count_missing, distinct
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.format import format_value
 
 OTHER_UNIT = "Measure the value in another unit, or use float64 (JAX_ENABLE_X64=1)."
@@ -182,8 +183,6 @@ def check_normal(name: str, value: Any, array: Any, what: str = "", hint: str = 
         what: "such that NUMBERS are", if the numbers are made from the argument.
         hint: what to do.
     """
-    from nrjax._base.numerics import float_dtype  # which may use this module
-
     if array is None:
         return
     dtype = float_dtype(array)

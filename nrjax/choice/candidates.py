@@ -31,6 +31,7 @@ from nrjax.engine.fixed import FixedRelease
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism
 from nrjax.guarantees import (
+    BoundaryRecipe,
     GridBoundary,
     HockeyStickBoundary,
     LinearBoundary,
@@ -145,10 +146,14 @@ def _levels(question: Question, mechanism: Mechanism, plan: Plan) -> Levels:
         low, high, count = middle / SEARCH.below, middle * SEARCH.above, SEARCH.count
     if math.isfinite(largest):
         low = max(low, float(cast(Any, mechanism.guarantee).epsilon(largest)))
-    high = max(high, SEARCH.above * low)
-    if smallest > 0:
-        high = min(high, float(cast(Any, mechanism.guarantee).epsilon(smallest)))
-    return low, high, count
+    return low, min(max(high, SEARCH.above * low), _most(mechanism, smallest)), count
+
+
+def _most(mechanism: Mechanism, smallest: float) -> float:
+    """Return the epsilon of the smallest time at which draws are exact."""
+    guarantee: Any = mechanism.guarantee
+    is_recipe = isinstance(guarantee, BoundaryRecipe)  # whose levels are checked when they are made
+    return math.inf if is_recipe or not smallest else float(guarantee.epsilon(smallest))
 
 
 def _notions(mechanism: Mechanism, time: float) -> tuple[Notion, ...]:
@@ -268,8 +273,7 @@ def private_tests(
     # A private test accepts a release whose error is smaller by the margin.
     strict = plan._replace(error=(1 - accuracy.MARGIN) * plan.error)
     levels = _levels(question, mechanism, strict)
-    smallest, _ = _exact_times(mechanism)
-    most = float(cast(Any, mechanism.guarantee).epsilon(smallest)) if smallest else math.inf
+    most = _most(mechanism, _exact_times(mechanism)[0])
     noises: tuple[accuracy.Noise, ...] = ("laplace", "exponential")
     for noise in noises:
         options: Any = {"margin": margin, "confidence": plan.confidence, "noise": noise}

@@ -66,6 +66,8 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
     from scipy.special import erfc
 
     tolerances, counts = np.unique(np.ravel(tolerances), return_counts=True)
+    unit = 1.0 if noise == "discrete laplace" else tolerances[0]
+    tolerances = tolerances / unit
 
     def log_probability(log_time: float) -> float:
         time = np.exp(log_time)
@@ -78,11 +80,12 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
             outside = 2 * ratio ** (np.floor(tolerances) + 1) / (1 + ratio)
         return float(np.sum(counts * np.log1p(-np.minimum(outside, 1 - 1e-16))))
 
-    ends = np.log(np.min(tolerances)) + np.array([-12.0, 12.0]) * (2 if noise == "brownian" else 1)
+    power = 2 if noise == "brownian" else 1
+    ends = np.log(tolerances[0]) + np.array([-12.0, 12.0]) * power
     if noise == "discrete laplace":  # it is 0 within any tolerance, if its scale is small enough
         ends = np.maximum(ends, [np.log(0.02), 5.0])
     root: Any = brentq(lambda x: log_probability(x) - np.log(confidence), *ends)
-    return float(np.exp(root))
+    return float(np.exp(root) * unit**power)
 
 
 def gaussian_time_at_distance(distance: float, dimension: int, confidence: float) -> float:

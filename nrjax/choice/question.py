@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from jax import Array
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.format import representation
-from nrjax._base.numerics import float_dtype
-from nrjax._base.validation import check, check_number
+from nrjax._base.validation import OTHER_UNIT, check, check_normal, check_number
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism
 from nrjax.study.case import Case
@@ -90,6 +90,8 @@ class Question:
         least = _SPACINGS * float(np.finfo(dtype).eps) * abs(self.best)
         expected = f"at least {least:.2g}, since {dtype} rounds scores near {self.best:.4g}"
         check(error >= least, "error", error, expected, "Use float64 (JAX_ENABLE_X64=1).")
+        held = np.asarray([error, error * error])
+        check_normal("error", error, held, "such that it and its square are", OTHER_UNIT)
         return error
 
 

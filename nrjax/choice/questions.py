@@ -12,9 +12,18 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
+from nrjax._base.numerics import norm_of, scaled_rows, unit_of
 from nrjax._base.sensitivities import Sensitivity, split_relation
-from nrjax._base.validation import as_data, as_floats, as_groups, check, check_number
+from nrjax._base.validation import (
+    OTHER_UNIT,
+    as_data,
+    as_floats,
+    as_groups,
+    check,
+    check_normal,
+    check_number,
+)
 from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.choice.question import Custom, Question
 from nrjax.engine.checks_between_parts import holds_releases
@@ -44,7 +53,9 @@ def largest_error(release: Array, truth: Array) -> Array:
 
 def distance(release: Array, truth: Array) -> Array:
     """Return minus the l2 norm of the error."""
-    return -jnp.linalg.norm(release - truth)
+    away = release - truth
+    unit, inverse = unit_of(jnp.max(jnp.abs(away)))  # squares stay within the dtype
+    return -jnp.linalg.norm(away * unit) * inverse
 
 
 def largest_relative_error(release: Array, truth: Array, within: Array) -> Array:
@@ -140,7 +151,7 @@ def histogram(
     expected = "a vector of numbers, at least one"
     values = as_data("values", values, lambda n: n.ndim == 1 and n.size > 0, expected)
     expected = "rising edges, at least two"
-    edges = as_floats("bins", bins, lambda n: n.ndim == 1 < n.size and np.diff(n) > 0, expected)
+    edges = as_floats("bins", bins, lambda n: n.ndim == 1 < n.size and n[1:] > n[:-1], expected)
     counts = np.histogram(values, edges)[0]
     return _counts(f"histogram of {counts.size:,} bins", counts, delta, relation)
 
@@ -174,6 +185,7 @@ def counts(
     within = check_number(
         "within", within, lambda n: (n >= 1) & (n < np.inf), "at least 1, and finite"
     )
+    check_normal("within", within, np.asarray(within))
     sizes = np.bincount(places)
     question = _counts(f"counts of {sizes.size:,} groups", sizes, delta, relation)
     return dataclasses.replace(
@@ -204,19 +216,23 @@ def vector_mean(
     expected = "finite numbers of shape (rows, dimension)"
     table = as_data("rows", rows, lambda n: n.ndim == 2 and n.size and np.isfinite(n), expected)
     check_number("row_norm", row_norm)
-    norms = np.linalg.norm(table, axis=1, keepdims=True)
-    clipped = (table * np.minimum(1.0, row_norm / np.maximum(norms, 1e-300))).T
-    value = np.ascontiguousarray(clipped).mean(axis=1)  # summed in pairs, which rounds little
     size, dimension = table.shape
     changed = 2 * _replaced_rows(relation) / size
     width = float(row_norm) * (changed * (1 + (dimension + 8) * _ULP) + 64 * _ULP)
+    _check_held("row_norm", row_norm, width, float(row_norm) * size)
+    scaled, power = scaled_rows(table)
+    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+    with np.errstate(over="ignore", under="ignore"):
+        is_long = lengths > np.ldexp(float(row_norm), -power)
+        clipped = np.where(is_long, scaled * (row_norm / np.where(is_long, lengths, 1)), table).T
+    value = np.ascontiguousarray(clipped).mean(axis=1)  # summed in pairs, which rounds little
     return Question(
         name=f"mean of {size:,} vectors of {dimension:,} numbers",
         mechanisms=_mechanisms(value, width * math.sqrt(dimension), width, delta, relation),
         score=distance,
         data=(value,),
         sensitivity=width + _machine_epsilon() * float(row_norm),
-        whole=float(np.linalg.norm(value)),
+        whole=norm_of(value),
         fixed_time=times_at_distance(dimension),
     )
 
@@ -280,7 +296,15 @@ def _clipped(x: ArrayLike, bounds: Any) -> tuple[np.ndarray, float, float]:
     low, high = as_floats(
         "bounds", bounds, lambda n: n.shape == (2,) and -np.inf < n[0] < n[1] < np.inf, expected
     ).tolist()
-    return np.clip(numbers, low, high), high - low, max(abs(low), abs(high))
+    largest = max(abs(low), abs(high))
+    _check_held("bounds", bounds, (high - low) / numbers.size, largest * numbers.size)
+    return np.clip(numbers, low, high), high - low, largest
+
+
+def _check_held(name: str, given: Any, change: float, total: float) -> None:
+    """Check that a run can hold the change of one row, and sums of all rows."""
+    what = "such that the change of a row, and sums of all rows, are"
+    check_normal(name, given, np.asarray([change, total]), what, OTHER_UNIT)
 
 
 def _replaced_rows(relation: str) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
 
 # Number of machine epsilons by which results are enlarged: four elementary functions lose 2 or 3
 # each.

@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import check_key, step_key
-from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import record
 from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import (

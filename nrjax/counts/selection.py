@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.validation import as_table, check, check_positive
 from nrjax.composition.requests import BoundedRange

@@ -135,7 +135,8 @@ class KeyThreshold(Pytree):
         """
         changes = common_changes(keys_per_user, relation)
         check_choice("method", method, METHODS)
-        epsilon = check_number("epsilon", epsilon)  # a narrow one would round the scale
+        fits, expected = lambda n: (n >= 1e-12) & (n <= 300), "from 1e-12 to 300"
+        epsilon = check_number("epsilon", epsilon, fits, expected)  # a narrow one rounds the scale
         fits, expected = lambda n: (n > 0) & (n <= 0.1), "above 0 and at most 0.1"
         delta = check_number("delta", delta, fits, expected)
         part, chances = delta / 2 if method == "gaussian" else delta, None
@@ -143,6 +144,8 @@ class KeyThreshold(Pytree):
         chance = -math.expm1(
             math.log1p(-part) / (changes if method == "geometric" else keys_per_user)
         )
+        expected = f"large enough for {keys_per_user} keys per user"
+        check(chance >= 1e-300, "delta", delta, expected)
         rest = epsilon + keys_per_user * math.log1p(-chance)
         check(rest > 0, "epsilon", epsilon, f"above delta = {delta}, or much above it")
         if method == "gaussian":

@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.notions import Notion
-from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import static
 from nrjax._base.sensitivities import Sensitivity
 from nrjax._base.validation import (
@@ -320,6 +320,7 @@ def unknown_keys(
     low, high, number = levels
     number = check_integer("count of the levels", number, 1)
     part = delta * (1 - 32 * float(np.finfo(np.float32).eps))
+    check(part / (number * keys_per_user) > 0, "delta", delta, "large enough to be divided")
     if noise == "brownian":
         part /= 2
         width: Any = Sensitivity(math.sqrt(changes), "l2", relation)

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.format import format_value
 from nrjax._base.keys import is_custom
 from nrjax._base.notions import Notion, notion_of
-from nrjax._base.numerics import float_dtype, norm_of
+from nrjax._base.numerics import norm_of
 from nrjax._base.sensitivities import NORMS, relation_of, split_relation
 from nrjax._base.validation import OTHER_UNIT, check, check_numbers, concrete_or_none
 from nrjax.types import (

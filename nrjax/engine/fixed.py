@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
-from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import with_relation
 from nrjax._base.validation import check, check_choice, check_number, check_positive
 from nrjax.engine.interaction import Interaction

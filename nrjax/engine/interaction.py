@@ -11,9 +11,10 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.arrays import as_array
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import abstract_key
 from nrjax._base.modes import neutral_config
-from nrjax._base.numerics import float_dtype, holds
+from nrjax._base.numerics import holds
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.sensitivities import shared_relation, split_relation
 from nrjax._base.validation import (

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.format import format_value
 from nrjax._base.modes import neutral_config
 from nrjax._base.notions import notion_of
-from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import Pytree
 from nrjax._base.sensitivities import relation_of, rounded_up, shared_relation, with_relation
 from nrjax._base.validation import as_table, check, check_numbers, check_positive, check_within

@@ -11,9 +11,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype, widened
 from nrjax._base.keys import abstract_key, check_key
 from nrjax._base.modes import neutral_config
-from nrjax._base.numerics import check_uncast, float_dtype, widened
+from nrjax._base.numerics import check_uncast
 from nrjax._base.outcome import Status
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.validation import check, check_integer, check_shape, concrete_or_none

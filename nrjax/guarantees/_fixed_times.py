@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._base.numerics import float_dtype, largest_divisor
+from nrjax._base.dtypes import float_dtype
+from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import field_names
 from nrjax._base.validation import OTHER_UNIT, as_numeric, as_table, check, check_number
 from nrjax.guarantees._rounding import SafeGuarantee, round_up

@@ -12,8 +12,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.modes import neutral_config
-from nrjax._base.numerics import float_dtype, largest_divisor
+from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import field_names
 from nrjax._base.sensitivities import Sensitivity, check_norm
 from nrjax._base.validation import (

@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.validation import OTHER_UNIT, check, check_normal, concrete_or_none
 from nrjax.guarantees._priors import Objective, accept_prior_from, check_prior
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, host_or_trace, round_up

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.sensitivities import relation_of, with_relation
 from nrjax._base.validation import OTHER_UNIT, check, check_integer, check_normal, concrete_or_none
 from nrjax.guarantees._crossing import (

@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.notions import Notion
-from nrjax._base.numerics import float_dtype
 from nrjax._base.validation import (
     OTHER_UNIT,
     check,

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.notions import Notion
-from nrjax._base.numerics import float_dtype
 from nrjax._base.sensitivities import check_norm, relation_of, with_relation
 from nrjax._base.validation import check, check_positive, check_probability, concrete_or_none
 from nrjax.guarantees.grid import GridBoundary

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.format import format_value
 from nrjax._base.notions import Notion
-from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import Pytree
 from nrjax._base.sensitivities import relation_of
 from nrjax._base.validation import check, check_positive, concrete_or_none

@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import abstract_key
-from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import static
 from nrjax._base.validation import (
     as_float_table,

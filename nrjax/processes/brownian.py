@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.normals import normals
-from nrjax._base.numerics import float_dtype
 from nrjax.processes._kernel import Coordinates, NoiseState
 from nrjax.types import BlockwiseProcess
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype, unit_of
+from nrjax._base.dtypes import float_dtype
+from nrjax._base.numerics import unit_of
 from nrjax.processes._kernel import Coordinates, NoiseState, exponential, random_bits
 from nrjax.types import BlockwiseProcess
 

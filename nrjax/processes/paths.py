@@ -13,9 +13,9 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype, widened
 from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
 from nrjax._base.modes import neutral_config
-from nrjax._base.numerics import float_dtype, widened
 from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import as_numeric, as_table, check, concrete_or_none
 from nrjax.types import BlockwiseProcess, NoiseProcess, Status

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check, check_numbers
 from nrjax.processes._bessel import log_ratio

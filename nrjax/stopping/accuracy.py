@@ -29,8 +29,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.fields import explain_fields
-from nrjax._base.numerics import float_dtype, unit_of
+from nrjax._base.numerics import unit_of
 from nrjax._base.validation import (
     OTHER_UNIT,
     as_table,

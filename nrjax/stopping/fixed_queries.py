@@ -11,8 +11,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
-from nrjax._base.numerics import exact_float, float_dtype, holds
+from nrjax._base.numerics import exact_float, holds
 from nrjax._base.outcome import Status, result_representation
 from nrjax._base.pytrees import record
 from nrjax._base.threefry import unrolled_key

@@ -11,9 +11,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import step_key
 from nrjax._base.normals import normals
-from nrjax._base.numerics import float_dtype
 from nrjax._base.pytrees import static
 from nrjax._base.validation import check, check_integer, check_normal, concrete_or_none
 from nrjax.stopping.thresholds import ThresholdRule

@@ -20,7 +20,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import exact_float, float_dtype, noise_range, two_sum
+from nrjax._base.dtypes import float_dtype
+from nrjax._base.numerics import exact_float, noise_range, two_sum
 from nrjax._base.validation import (
     as_numeric,
     as_table,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
 from nrjax.stopping.accuracy import acceptance_probability, private_test, shortfall
 
 pytestmark = [pytest.mark.numerical, pytest.mark.bits]

@@ -15,7 +15,7 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import float_dtype
+from nrjax._base.dtypes import float_dtype
 from nrjax._base.pytrees import record
 from nrjax._base.tracing import INLINE
 from nrjax._base.validation import check, concrete_or_none
