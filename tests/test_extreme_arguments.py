@@ -19,11 +19,11 @@ from nrjax.stopping import accuracy
 
 pytestmark = pytest.mark.numerical
 
-FEW = 5e-324, 1e-42, 1e-30, 1e19, 1e38, 1e300, -1e308
-"""A subnormal number of each dtype, numbers whose squares leave float32, and ends of the dtypes."""
+FEW = 5e-324, 1e-42, 1e38, 1e300
+"""A subnormal number of each dtype, and numbers whose squares leave it."""
 
-MANY = sorted({*FEW, 1e-310, 1e-300, 1e-160, 1e-46, 1e-39, 2e-38, 1e-20, 1e-10, 1e10, 1e30, 3e38})
-MANY += [1e39, 1e160, 1.7e308, -1e-300, -1e-40, -1.0, -1e38]
+MANY = [*FEW, 1e-310, 1e-300, 1e-160, 1e-46, 1e-39, 2e-38, 1e-30, 1e-20, 1e-10, 1e10, 1e19, 1e30]
+MANY += [3e38, 1e39, 1e160, 1e308, 1.7e308, -1e-300, -1e-40, -1.0, -1e38, -1e308]
 
 
 class Call(NamedTuple):

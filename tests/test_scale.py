@@ -30,7 +30,7 @@ KEY = jax.random.key(0)
 KEYS = jax.random.split(KEY, 200)
 TIMES = np.array([9.0, 4.5, 4.4999, 1.0, 0.25, 0.01])
 NAMES = re.compile(
-    r"\b(sensitivity|times?|levels|low|bounds|row_norm|error|at_least|epsilon|eta|rate1)\b"
+    r"\b(sensitivity|times?|levels|low|bounds|row_norm|error|at_least|epsilons?|eta|rate1)\b"
 )
 
 
@@ -108,7 +108,13 @@ def one_path(name: str) -> Callable[[int], dict[str, Scaled]]:
     return functools.partial(_path, name, lambda times, process: paths(KEYS[:9], process, times))
 
 
-@pytest.mark.parametrize("name", PROCESSES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name in ("many coordinates", "skellam")))
+        for name in PROCESSES
+    ],
+)
 def test_noise(name):
     check(one_path(name), FEW)
 
@@ -350,11 +356,12 @@ TRIALS = {
     "brownian": {},
     "brownian, one-sided": {},
 }
+LONG = "laplace, private", "brownian"
 many = jax.jit(jax.vmap(nrjax.run_until, (0, None)))
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "brownian")) for name in TRIALS]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in TRIALS]
 )
 def test_trials(name):
     def subject(k):

@@ -98,9 +98,9 @@ class Boundary(SafeGuarantee):
     ) -> Self:
         """Return the boundary of a shape that was tuned to an argument."""
         values, given = tuple(shape), (argument, sensitivity)
-        # Static fields follow those of the shape.
-        for field, number in zip(dataclasses.fields(cls)[2:], values, strict=False):
-            what, number = f"such that {field.name} is", concrete_or_none(number)
+        fields = [f.name for f in dataclasses.fields(cls) if not f.metadata.get("static", False)]
+        for field, number in zip(fields[2:], values, strict=True):
+            what, number = f"such that {field} is", concrete_or_none(number)
             check_normal(f"({name}, sensitivity)", given, number, what, OTHER_UNIT)
         return cls(sensitivity, delta, *values)
 
