@@ -54,9 +54,9 @@ def falling_times(times: Any, most: int, name: str = "times") -> np.ndarray:
         array = np.asarray(array.astype(dtype), np.float64)
     ok = np.isfinite(array) & (array > 0) & np.append(array[1:] < array[:-1], True)
     check(ok, name, times, expected)
-    least, most = float(jnp.finfo(dtype).tiny), largest_divisor(dtype)
-    ok = (array >= least) & (array <= most)
-    expected = f"from {least:.3g} to {most:.3g}, the range of times in {dtype}"
+    least, largest = float(jnp.finfo(dtype).tiny), largest_divisor(dtype)
+    ok = (array >= least) & (array <= largest)
+    expected = f"from {least:.3g} to {largest:.3g}, the range of times in {dtype}"
     check(ok, name, times, expected, OTHER_UNIT)
     return array
 
