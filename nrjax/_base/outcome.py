@@ -215,7 +215,7 @@ class Outcome(NamedTuple):
             >>> interaction = nrjax.laplace(120.0, sensitivity=1.0).until(score, at_least=-2.0)
             >>> outcome = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
             >>> low, median, high = outcome.quantile([0.05, 0.5, 0.95])
-            >>> low < median < high
+            >>> bool(low < median < high)
             True
 
         Args:

@@ -177,16 +177,18 @@ def _first_level(rule: Any, epsilons: ArrayLike, margin: Any, gamma: float, dtyp
     check_positive("epsilons", epsilons)
     check_positive("margin", margin)
     noise = rule.noise
-    with jax.ensure_compile_time_eval():
+    with jax.ensure_compile_time_eval(), np.errstate(over="ignore", under="ignore"):
         (levels,) = _checked(noise, epsilon=epsilons)
         scales = np.asarray(rule._scales(levels, dtype)[1], float)
-        expected = f"rising to a level of which {np.dtype(dtype)} holds the noise"
-        check(np.isfinite(scales[-1]), "epsilons", epsilons, expected)
+        given = tuple(float(np.max(number)) for number in (epsilons, margin, rule.sensitivity))
+        expected = f"such that {np.dtype(dtype)} holds the noise of the last level"
+        check(np.isfinite(scales[-1]), "epsilons, margin and sensitivity", given, expected)
         # The epsilon at which ideal noise would be as wide.
         ideal = 4 * float(rule.sensitivity) / scales[-1]
-        least = float(shortfall(ideal, rule.sensitivity, gamma, 1.0, noise))
+        least = float(_shortfall(*map(jnp.asarray, (ideal, rule.sensitivity, gamma)), 1.0, noise))
     # NaN: the rule cannot make the noise of the level.
-    wrong = np.nan_to_num(_tail(np.exp(-float(margin) / scales), noise), nan=np.inf)
+    with np.errstate(over="ignore", under="ignore"):
+        wrong = np.nan_to_num(_tail(np.exp(-float(margin) / scales), noise), nan=np.inf)
     total = np.cumsum(wrong[::-1])[::-1]
     expected = f"at least {least:.3g}, for the noise of the test at the last level"
     hint = "Give a smaller at_least, larger levels, or a utility of smaller sensitivity."
@@ -261,10 +263,11 @@ def private_test(
     rule = ReducedAboveThreshold(at_least + margin, sensitivity, noise=noise)
     # A run rounds the threshold, which may then be nearer to the target.
     dtype = dtype or float_dtype()
-    rounded = float(np.asarray(rule.threshold).astype(dtype))
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = float(np.asarray(rule.threshold).astype(dtype))
     held = min(float(margin), rounded - float(at_least))
-    first = _first_level(rule, epsilons, held, 1 - confidence, dtype)
-    used = np.asarray(epsilons)[first:]
+    first = _first_level(rule, as_table(epsilons), held, 1 - confidence, dtype)
+    used = as_table(epsilons)[first:]
     rule.check_held(used, dtype)
     return PrivateTest(rule, margin, first, float(used[0]))
 
