@@ -41,8 +41,13 @@ class Scaled(NamedTuple):
     power: int = 0
 
 
+@np.errstate(over="ignore", under="ignore")
+def ldexp(x: Any, k: int) -> Any:
+    return np.ldexp(x, k)
+
+
 def number(k: int, power: int = 1) -> float:
-    return float(np.ldexp(1.0, power * k))
+    return float(ldexp(1.0, power * k))
 
 
 def differences(subject: Callable[[int], dict[str, Scaled]], k: int) -> list[str] | None:
@@ -56,8 +61,7 @@ def differences(subject: Callable[[int], dict[str, Scaled]], k: int) -> list[str
         return None
     wrong = []
     for name, (value, power) in found.items():
-        with np.errstate(over="ignore", under="ignore"):
-            want = np.ldexp(np.asarray(usual[name].value, np.float64), power * k)
+        want = ldexp(np.asarray(usual[name].value, np.float64), power * k)
         value = np.asarray(value, np.float64)
         # A process reports by NaN that it cannot hold its noise.
         refused = np.isnan(value) & (name == "noise")
@@ -99,7 +103,7 @@ paths_at = jax.jit(jax.vmap(nrjax.noise_path, (None, None, 0)))
 def _path(name: str, path: Any, k: int) -> dict[str, Scaled]:
     build, power = PROCESSES[name]
     with np.errstate(over="ignore", under="ignore"):
-        times = np.ldexp(TIMES, power * k).astype(DTYPE)
+        times = ldexp(TIMES, power * k).astype(DTYPE)
     noise = path(times, jax.tree.map(lambda leaf: jnp.asarray(leaf, DTYPE), build(k)))
     return {"noise": Scaled(noise, 0 if name == "skellam" else 1)}
 
@@ -127,11 +131,11 @@ def test_noise_of_many_units_in_one_program(name):
     """As in a sweep: the times differ from trial to trial."""
     build, power = PROCESSES[name]
     exponents = [k for k in FEW if abs(power * k) < MOST]
-    times = np.stack([np.ldexp(TIMES, power * k) for k in (0, *exponents)]).astype(DTYPE)
+    times = np.stack([ldexp(TIMES, power * k) for k in (0, *exponents)]).astype(DTYPE)
     noise = np.asarray(paths_at(KEY, build(0), times), np.float64)
     for k, found in zip(exponents, noise[1:], strict=True):
         np.testing.assert_array_equal(
-            np.where(np.isnan(found), 0, found), np.where(np.isnan(found), 0, np.ldexp(noise[0], k))
+            np.where(np.isnan(found), 0, found), np.where(np.isnan(found), 0, ldexp(noise[0], k))
         )
 
 
@@ -143,7 +147,7 @@ def test_releases_between_others(kind):
         releases = nrjax.Releases.of(np.zeros(3), kind((3,)))
         shown = []
         for i, time in enumerate((8.0, 0.5, 2.0, 16.0, 1.0, 3.0)):
-            releases, release = releases.at(jax.random.fold_in(KEY, i), np.ldexp(time, power * k))
+            releases, release = releases.at(jax.random.fold_in(KEY, i), ldexp(time, power * k))
             shown.append(release)
         return {"release": Scaled(np.stack(shown), 1)}
 
@@ -230,13 +234,13 @@ GUARANTEES: dict[str, tuple[Callable[[int], Any], int]] = {
     ),
     "grid": (
         lambda k: nrjax.GridBoundary.minimax(
-            sensitivity=number(k), delta=1e-6, times=np.ldexp([400.0, 9.0, 0.5], 2 * k)
+            sensitivity=number(k), delta=1e-6, times=ldexp([400.0, 9.0, 0.5], 2 * k)
         ),
         2,
     ),
     "hockey-stick": (
         lambda k: nrjax.HockeyStickBoundary.design(
-            np.ldexp([400.0, 9.0, 0.5], 2 * k), np.ones(3), number(k), 1e-6
+            ldexp([400.0, 9.0, 0.5], 2 * k), np.ones(3), number(k), 1e-6
         ),
         2,
     ),
@@ -253,7 +257,7 @@ def guaranteed(name: str) -> Callable[[int], dict[str, Scaled]]:
 
     def subject(k):
         guarantee = build(k)
-        times = np.ldexp([400.0, 9.0, 0.5], power * k)
+        times = ldexp([400.0, 9.0, 0.5], power * k)
         # The epsilon of a larger time is stated as that of the largest.
         held = times <= largest_divisor(DTYPE)
         epsilons = np.asarray(guarantee.epsilon(times))
@@ -312,7 +316,7 @@ def test_rules(name):
         rule.check_resolved(DTYPE)
         rule.check_held(EPSILONS, DTYPE)
         rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, DTYPE), rule)
-        found = answers(rule, KEYS, np.ldexp(UTILITIES, k).astype(DTYPE))
+        found = answers(rule, KEYS, ldexp(UTILITIES, k).astype(DTYPE))
         return {f"{i}": Scaled(x) for i, x in enumerate(found)}
 
     check(subject, FEW)
@@ -322,7 +326,7 @@ def test_accuracy_of_rules():
     def subject(k):
         s = number(k)
         test = accuracy.private_test(-20 * s, list(EPSILONS), s, margin=9 * s, confidence=0.6)
-        gaps = np.ldexp([0.5, 3.0, 40.0], k)
+        gaps = ldexp([0.5, 3.0, 40.0], k)
         return {
             "accepted": Scaled(accuracy.acceptance_probability(gaps, 0.7, s)),
             "epsilon": Scaled(accuracy.epsilon_for_shortfall(gaps, s, 0.1)),
@@ -342,7 +346,7 @@ def score(release, target):
 
 
 def _mechanism(name: str, k: int) -> Any:
-    value = np.ldexp([1.0, -2.0, 0.5], k)
+    value = ldexp([1.0, -2.0, 0.5], k)
     if name.startswith("brownian"):
         kinds = {"brownian": {}, "brownian, one-sided": {"boundary": nrjax.OneSidedMixtureBoundary}}
         tuned = {} if name == "brownian" else {"tight_at_epsilon": 0.5}
@@ -368,7 +372,7 @@ def test_trials(name):
         mechanism, options = _mechanism(name, k), dict(TRIALS[name])
         for key in {"margin", "sensitivity"} & options.keys():
             options[key] *= number(k)
-        target = np.ldexp([1.0, -2.0, 0.5], k)
+        target = ldexp([1.0, -2.0, 0.5], k)
         options |= {"at_least": -5 * number(k), "data": (target,), "levels": (0.1, 6.0, 8)}
         ended = many(KEYS, mechanism.until(score, **options))
         power = 2 if name.startswith("brownian") else 1
@@ -418,7 +422,7 @@ def test_filters(name):
 
 
 def _questions(k: int) -> dict[str, Any]:
-    column, table = np.ldexp([1.0, 2.0, 9.0], k), np.ldexp([[3.0, 4.0], [0.0, 0.5]], k)
+    column, table = ldexp([1.0, 2.0, 9.0], k), ldexp([[3.0, 4.0], [0.0, 0.5]], k)
     bounds = (-number(k), 6 * number(k))
     return {
         "mean": questions.mean(column, bounds),
@@ -442,7 +446,7 @@ def test_questions():
             for noise, power in (("laplace", 1), ("brownian", 2)):
                 time = question.fixed_time(noise, error, 0.9)
                 # By a root search in log(time).
-                found[f"{name} {noise} time"] = Scaled(round(float(np.ldexp(time, -power * k)), 6))
+                found[f"{name} {noise} time"] = Scaled(round(float(ldexp(time, -power * k)), 6))
         return found
 
     check(subject, FEW)
@@ -451,7 +455,7 @@ def test_questions():
 def test_the_norm_of_an_error_neither_overflows_nor_vanishes():
     def subject(k):
         with np.errstate(over="ignore"):
-            error = np.ldexp([3.0, -4.0, 0.25], k).astype(DTYPE)
+            error = ldexp([3.0, -4.0, 0.25], k).astype(DTYPE)
         return {"score": Scaled(jax.jit(distance)(error, np.zeros(3, DTYPE)), 1)}
 
     check(subject, FEW, MOST)

@@ -67,7 +67,8 @@ class RenyiBoundary(SafeGuarantee):
         """
         xp, (t, s, d), convert = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
         with np.errstate(over="ignore"):
-            half = 0.5 * (s / xp.sqrt(t)) ** 2
+            # From 1e30 on the order is the lowest.
+            half = xp.minimum(0.5 * (s / xp.sqrt(t)) ** 2, 1e30)
         order = convert(1 + _root(lambda less: _slope(less, d, xp) - half, xp))
         return cls(sensitivity, delta, order)  # pyright: ignore[reportArgumentType]
 

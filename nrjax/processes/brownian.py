@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.normals import normals
 from nrjax.processes._kernel import Coordinates, NoiseState
-from nrjax.types import BlockwiseProcess
+from nrjax.types import BlockwiseProcess, NoiseProcess
 
 
 class Brownian(Coordinates, BlockwiseProcess):
@@ -30,6 +30,9 @@ class Brownian(Coordinates, BlockwiseProcess):
     """
 
     noise: ClassVar[str] = "gaussian"
+
+    # The deviation sqrt(time) is held wherever the time is. Interactions check their last time.
+    status = NoiseProcess.status
 
     def init(self, key: Array, time: ArrayLike) -> NoiseState:
         """Return the first noise, of variance `time`."""

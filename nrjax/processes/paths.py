@@ -63,7 +63,9 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
 def _noise_path(key: Array, process: NoiseProcess, times: Array) -> Array:
     """Return the noise at checked times. JAX compiles it once per process and number of times."""
     before = jnp.concatenate([jnp.full(1, jnp.inf, times.dtype), times[:-1]])
-    invalid = ~(jnp.isfinite(times) & (times > 0) & (times <= before))
+    least, most = process.smallest_time(times.dtype), process.largest_time(times.dtype)
+    exact = (times >= least) & (times <= most)
+    invalid = ~(jnp.isfinite(times) & (times > 0) & (times <= before) & exact)
     valid = jnp.cumsum(invalid) == 0
 
     def visit(carry: None, state: Any) -> tuple[None, Array]:
