@@ -26,6 +26,19 @@ class Early(nrjax.Schedule):
         return self.schedule.next(state, release)
 
 
+class Hidden(nrjax.Schedule):
+    """A schedule around others in a field of another name."""
+
+    inner: tuple
+    max_steps: int = nrjax.static(default=4)
+
+    def init(self):
+        return self.inner[0].init()
+
+    def next(self, state, release):
+        return self.inner[0].next(state, release)
+
+
 class Once(nrjax.Guarantee):
     """A guarantee for one release, at time 100."""
 
@@ -51,7 +64,7 @@ def test_a_schedule_inside_another_one_may_not_pay():
     paid = composition.FilteredSchedule(nrjax.Grid([8.0, 4.0, 2.0, 1.0]), *parts)
     mechanism = nrjax.laplace(120.0, sensitivity=1.0)
     assert mechanism.until(closeness, at_least=-2.0, levels=paid).steps == 4
-    for outer in (Early(paid), composition.FilteredSchedule(paid, *parts)):
+    for outer in (Early(paid), Hidden((paid,)), composition.FilteredSchedule(paid, *parts)):
         with pytest.raises(ValueError, match=r"schedule in \w+ must be without .* outermost"):
             mechanism.until(closeness, at_least=-2.0, levels=outer)
 

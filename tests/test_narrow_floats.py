@@ -70,7 +70,7 @@ def runs(interaction):
 @pytest.mark.parametrize("name", ["laplace", "boundary", "filtered", "private"])
 def test_every_run_refuses_an_interaction_that_was_cast(name, dtype):
     interaction = interactions()[name]
-    message = rf"interaction\..* must be of {dtype.name}, as it was|dtype of value must be that of"
+    message = rf"interaction\..* must be of {dtype.name}, as it was|of 32 bits|dtype of value must"
     wide = jnp.float32 if dtype == jnp.float64 else "float16"
     for other in (*NARROW, wide):
         for run in runs(cast(interaction, other)).values():
@@ -90,15 +90,14 @@ def test_the_cast_of_a_single_number_is_refused_by_its_name(dtype):
                 assert f"interaction{jax.tree_util.keystr(path)} " in str(refusal.value)
 
 
-def test_parts_that_were_cast_are_widened_by_a_new_interaction(dtype):
-    """A part states its own numbers, whatever their dtype, and an interaction casts them."""
+def test_a_guarantee_that_was_cast_is_refused_by_a_new_interaction(dtype):
+    """Its sensitivity was rounded. Narrow numbers that are given are exact, and are widened."""
     interaction = interactions()["laplace"]
-    narrow = cast(interaction.guarantee, "bfloat16")
-    made = dataclasses.replace(interaction, guarantee=narrow)
+    with pytest.raises(ValueError, match=r"guarantee\.sensitivity must be of 32 bits"):
+        dataclasses.replace(interaction, guarantee=cast(interaction.guarantee, "bfloat16"))
+    made = dataclasses.replace(interaction, guarantee=nrjax.PureGuarantee(jnp.bfloat16(1.5)))
     assert made.guarantee.sensitivity.dtype == dtype
-    outcome = nrjax.run_until(KEY, made)
-    assert outcome.epsilon.dtype == dtype
-    assert float(outcome.epsilon) >= float(made.guarantee.sensitivity) / float(outcome.time)
+    assert made.guarantee.sensitivity == 1.5
 
 
 def test_the_refusal_is_needed(monkeypatch):
@@ -146,3 +145,31 @@ def test_releases_refuse_casts(dtype):
         with pytest.raises(ValueError, match=rf"releases.* must be of {dtype}, as it was made"):
             cast(releases, name).at(KEY, 1.0)
     assert releases.at(KEY, 1.0)[1].dtype == dtype
+
+
+def test_a_mechanism_that_was_cast_before_until_is_refused():
+    """A value, sensitivity or table of costs would be rounded, and the stated cost too small."""
+
+    def until(mechanism):
+        return mechanism.until(lambda release: -jnp.abs(release), at_least=-3.0)
+
+    mechanism = nrjax.laplace(257.0, 1.003)
+    with pytest.raises(ValueError, match=r"must be of 32 bits"):
+        until(cast(mechanism, jnp.bfloat16))
+    narrow = cast(mechanism.guarantee, jnp.float16)
+    with pytest.raises(ValueError, match=r"guarantee.* must be of 32 bits"):
+        nrjax.Mechanism(257.0, mechanism.process, narrow)
+    rule = cast(nrjax.ReducedAboveThreshold(-2.0, 1.003), jnp.bfloat16)
+    with pytest.raises(ValueError, match=r"rule.* must be of 32 bits"):
+        mechanism.until(lambda release: -jnp.abs(release), rule=rule, sensitivity=1.0)
+    # Narrow numbers that are given are exact, and are widened.
+    given = nrjax.laplace(jnp.bfloat16(256.0), jnp.bfloat16(1.5))
+    assert until(given).guarantee.sensitivity == 1.5
+
+
+def test_a_key_threshold_that_was_cast_is_refused():
+    options = {"epsilon": 1.0, "delta": 1e-5, "keys_per_user": 1}
+    for method in ("laplace", "gaussian", "geometric"):
+        trial = nrjax.counts.KeyThreshold.fitted(np.array([257.0]), method, **options)
+        with pytest.raises(ValueError, match=r"trial.* must be of 32 bits"):
+            cast(trial, jnp.bfloat16).run(jax.random.key(0))

@@ -242,3 +242,37 @@ def test_a_relation_is_neither_dropped_nor_invented():
     ):
         with pytest.raises(ValueError, match="relation"):
             refused()
+
+
+class Both(nrjax.Guarantee):
+    """The cheaper of two guarantees, which are in a tuple."""
+
+    noise = "laplace"
+    parts: tuple
+
+    def epsilon(self, time):
+        return jnp.minimum(*(part.epsilon(time) for part in self.parts))
+
+    def time(self, epsilon):
+        return self.parts[0].time(epsilon)
+
+
+class Stated(nrjax.PureGuarantee):
+    """A guarantee whose class states a relation."""
+
+    relation = "add-remove"
+
+
+def test_relations_in_containers_and_of_classes_are_compared_too():
+    added, replaced = (nrjax.Sensitivity(1.0, "l1", name) for name in ("add-remove", "replace"))
+    parts = nrjax.PureGuarantee(added), nrjax.PureGuarantee(replaced)
+    assert relation_of(Both((parts[0],) * 2)) == "add-remove"
+    assert Stated(added).relation == Stated(1.0).relation == "add-remove"
+    mechanism = nrjax.Mechanism(3.0, nrjax.Laplace(()), Both((parts[0],) * 2))
+    assert mechanism.relation == "add-remove"
+    with pytest.raises(ValueError, match="relation"):
+        Both(parts)
+    with pytest.raises(ValueError, match="relation"):
+        relation_of(Stated(replaced))
+    with pytest.raises(ValueError, match="relation must be"):
+        nrjax.Sensitivity(1.0, "l1", "replace, 2\u0663 rows")

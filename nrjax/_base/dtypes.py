@@ -12,14 +12,14 @@ def is_float(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
-def _is_narrow(leaf: Any) -> bool:
+def is_narrow(leaf: Any) -> bool:
     """Return whether a leaf has floats of fewer than 32 bits."""
     return is_float(leaf) and leaf.dtype.itemsize < 4
 
 
 def widened(tree: Any) -> Any:
     """Return a pytree with floats of fewer than 32 bits as float32."""
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if _is_narrow(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if is_narrow(leaf) else leaf, tree)
 
 
 def float_dtype(*values: ArrayLike) -> Any:
@@ -29,5 +29,5 @@ def float_dtype(*values: ArrayLike) -> Any:
     computed in fewer bits than those of float32.
     """
     # JAX promotes floats of 8 bits to no other dtype.
-    wide: list[Any] = [jnp.float32 if _is_narrow(value) else value for value in values]
+    wide: list[Any] = [jnp.float32 if is_narrow(value) else value for value in values]
     return jnp.promote_types(jnp.result_type(*wide, float), jnp.float32)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.dtypes import is_float
+from nrjax._base.dtypes import is_float, is_narrow
 from nrjax._base.validation import check
 
 
@@ -24,6 +24,17 @@ def check_uncast(name: str, tree: Any, made_in: str) -> None:
         if is_float(leaf):
             found, field = leaf.dtype.name, f"{name}{jax.tree_util.keystr(path)}"
             check(found == made_in, field, found, f"of {made_in}, as it was made", hint)
+
+
+def check_wide(name: str, tree: Any) -> None:
+    """Check that no float of a pytree has fewer than 32 bits.
+
+    Numbers that are given are widened, so that narrow floats show that a pytree was cast.
+    """
+    hint = "Leave the floats uncast."
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if is_narrow(leaf):
+            check(False, f"{name}{jax.tree_util.keystr(path)}", leaf.dtype, "of 32 bits", hint)
 
 
 def largest_divisor(dtype: Any) -> float:

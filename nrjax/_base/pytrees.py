@@ -131,6 +131,19 @@ def _keep_relation(cls: Any, inherited: Collection[str]) -> None:
         cls.__post_init__ = _stating_relation(own["__post_init__"])
 
 
+def _stating(part: Any) -> dict[str, Any]:
+    """Return the sensitivities and parts among the fields of a part, also those in containers."""
+    kinds = Sensitivity, Pytree
+    return {
+        f"{name}{jax.tree_util.keystr(path)}": leaf
+        for name, value in vars(part).items()
+        for path, leaf in jax.tree_util.tree_leaves_with_path(
+            value, is_leaf=lambda node: isinstance(node, kinds)
+        )
+        if isinstance(leaf, kinds)
+    }
+
+
 def _stating_relation(derive: Callable[..., None] | None) -> Callable[..., None]:
     """Return a `__post_init__` that also takes the relation from the other fields."""
 
@@ -138,8 +151,7 @@ def _stating_relation(derive: Callable[..., None] | None) -> Callable[..., None]
         is_field = "relation" in field_names(type(self))[1]
         if is_field and self.relation is not None:
             split_relation(self.relation)
-        # `derive` may turn a sensitivity into a plain number.
-        given = {n: v for n, v in vars(self).items() if isinstance(v, (Sensitivity, Pytree))}
+        given = _stating(self)  # `derive` may turn a sensitivity into a plain number
         if derive is not None:
             derive(self, *initial)
         if is_field:

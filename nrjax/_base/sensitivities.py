@@ -122,7 +122,7 @@ def split_relation(relation: Any) -> tuple[str, int]:
     Raises:
         ValueError: the relation is unknown.
     """
-    found = re.fullmatch(r"(replace|add-remove)(?:, ([2-9]|[1-9]\d+) rows)?", str(relation))
+    found = re.fullmatch(r"(replace|add-remove)(?:, ([2-9]|[1-9][0-9]+) rows)?", str(relation))
     expected = f"one of {tuple(RELATIONS)}, or such as 'replace, 3 rows'"
     check(found is not None, "relation", relation, expected)
     assert found is not None
@@ -139,11 +139,17 @@ def describe_relation(relation: str) -> str:
 
 
 def relation_of(part: Any) -> str | None:
-    """Return the relation that a part or its sensitivity states, or None."""
-    for owner in (part, getattr(part, "sensitivity", None)):
-        if isinstance(stated := getattr(owner, "relation", None), str):
-            return stated
-    return None
+    """Return the relation that a part or its sensitivity states, or None.
+
+    Raises:
+        ValueError: the part states another relation than its sensitivity.
+    """
+    owners = part, getattr(part, "sensitivity", None)
+    own, given = (getattr(owner, "relation", None) for owner in owners)
+    own, given = (stated if isinstance(stated, str) else None for stated in (own, given))
+    name = f"relation of {type(part).__name__}"
+    check(given in (None, own) or own is None, name, own, f"{given!r}, that of its sensitivity")
+    return own or given
 
 
 def with_relation(part: Any, relation: str | None) -> Any:

@@ -97,8 +97,10 @@ def with_scale(interaction: Interaction, scale: float = 1.0) -> Interaction:
 
 def refutable_scale(refutes: Callable[[float], bool]) -> float:
     """Return the largest multiple of the noise scale that is refuted, or 0 if none is."""
-    low, high = _LEAST, _GRID
-    if not refutes(low / _GRID):
+    # Trials with noise of a smaller scale may fail, and so refute nothing.
+    starts = (_LEAST, 2 * _LEAST, _GRID // 4, _GRID // 2, 3 * _GRID // 4, 9 * _GRID // 10)
+    low, high = next((start for start in starts if refutes(start / _GRID)), 0), _GRID
+    if not low:
         return 0.0
     while high - low > 1:
         middle = (low + high) // 2

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.keys import check_key
 from nrjax._base.normals import normals
+from nrjax._base.numerics import check_wide
 from nrjax._base.pytrees import Pytree, record, static
 from nrjax._base.threefry import jax_key
 from nrjax._base.validation import (
@@ -174,6 +175,7 @@ class KeyThreshold(Pytree):
 
     def run(self, key: Array) -> KeyCounts:
         """Run the trial with a random key, also under `jit` and `vmap`."""
+        check_wide("trial", self)
         dtype = jnp.result_type(float)
         counts, scale = jnp.asarray(self.counts, dtype), jnp.asarray(self.scale, dtype)
         key = jax_key(check_key(key))

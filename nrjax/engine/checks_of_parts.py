@@ -255,11 +255,12 @@ def _check_returned(schedule: Any, stated: np.ndarray, release: Array) -> None:
 
 
 def unwrapped(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield a schedule, the schedule that it wraps, the one that this wraps, and so on."""
-    part: Any = schedule
-    while isinstance(part, Schedule):  # the field of a custom class may hold something else
-        yield part
-        part = part.schedule
+    """Yield a schedule and every schedule that it wraps, in any of its fields."""
+    yield schedule
+    for value in (schedule.schedule, *vars(schedule).values()):
+        for part in jax.tree.leaves(value, is_leaf=lambda node: isinstance(node, Schedule)):
+            if isinstance(part, Schedule):
+                yield from unwrapped(part)
 
 
 @partial(jax.jit, static_argnums=2)

@@ -14,7 +14,7 @@ from nrjax._base.arrays import as_array
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import abstract_key
 from nrjax._base.modes import neutral_config
-from nrjax._base.numerics import holds
+from nrjax._base.numerics import check_wide, holds
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.sensitivities import shared_relation, split_relation
 from nrjax._base.validation import (
@@ -206,6 +206,8 @@ def _check_parts(interaction: Interaction) -> None:
 def _checked(interaction: Interaction) -> dict[str, Any]:
     """Return the fields of an interaction, validated together and cast to one dtype."""
     _check_parts(interaction)
+    for name in ("guarantee", "rule"):
+        check_wide(name, getattr(interaction, name))
     relation = _checked_relation(interaction)
     value, shift = _checked_arrays(interaction)
     steps, max_steps = _checked_steps(interaction)

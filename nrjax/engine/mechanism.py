@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._base.dtypes import float_dtype
+from nrjax._base.dtypes import float_dtype, widened
 from nrjax._base.format import format_value
 from nrjax._base.modes import neutral_config
 from nrjax._base.notions import notion_of
+from nrjax._base.numerics import check_wide
 from nrjax._base.pytrees import Pytree
 from nrjax._base.sensitivities import relation_of, rounded_up, shared_relation, with_relation
 from nrjax._base.validation import as_table, check, check_numbers, check_positive, check_within
@@ -80,6 +81,7 @@ class Mechanism(Pytree):
             check_recipe(guarantee)
         else:
             notion_of(guarantee)  # refuses the name of an unknown notion
+        check_wide("guarantee", guarantee)
         covered = None if guarantee is None else guarantee.noise
         fits = None in (covered, process.noise) or covered == process.noise
         expected = f"for {process.noise} noise, which {type(process).__name__} makes"
@@ -87,7 +89,7 @@ class Mechanism(Pytree):
         value = check_array("value", self.value, tuple(process.shape))
         check_integral(process, value, None, float_dtype(value))
         check_own_value(process, value, float_dtype(value))
-        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "value", widened(value))
 
     @property
     def relation(self) -> str | None:
@@ -115,6 +117,7 @@ class Mechanism(Pytree):
         Args:
             levels: epsilons `(low, high, count)` in equal ratios, or a schedule such as a `Grid`.
         """
+        check_wide("mechanism", self)
         guarantee, schedule = with_levels(self.guarantee, self._levels(levels))
         tightened = None if guarantee is None else guarantee.on(schedule)
         return dataclasses.replace(self, guarantee=tightened)
@@ -127,6 +130,7 @@ class Mechanism(Pytree):
         `options` are other arguments of `nrjax.Interaction`, such as `max_steps`.
         """
         check(isinstance(schedule, Schedule), "schedule", schedule, "an instance of nrjax.Schedule")
+        check_wide("mechanism", self)
         guarantee = with_levels(self.guarantee, schedule)[0]
         parts: Any = {"value": self.value, "process": self.process, "guarantee": guarantee}
         return Interaction(**parts, schedule=schedule, utility=utility, rule=rule, **options)

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.dtypes import float_dtype
+from nrjax._base.dtypes import float_dtype, widened
 from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import field_names
@@ -45,7 +45,7 @@ class SafeGuarantee(Guarantee):
         for name in field_names(type(self))[0]:
             value = getattr(self, name)
             _check_parameter(name, value)
-            object.__setattr__(self, name, float_if_large(value))
+            object.__setattr__(self, name, widened(float_if_large(value)))
         check_norm(self.sensitivity, str(self.noise))
 
     @np.errstate(over="ignore", under="ignore")  # numbers beyond the dtype become infinite

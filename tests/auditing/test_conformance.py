@@ -166,3 +166,11 @@ def test_a_rule_without_noise_on_the_value_has_no_refutable_scale():
     audit = nrjax.audit(*rule_pair(nrjax.AboveThreshold(0.5, 1.0, 1.0)), **PAIRS)
     assert audit.refutable == 0
     assert "smaller scale than stated would not be refuted" in str(audit)
+
+
+@pytest.mark.long
+def test_noise_that_fails_is_no_noise_that_is_not_refuted():
+    """At a twentieth of the scale, the last time is below the least time of discrete noise."""
+    audit = nrjax.audit(until(nrjax.discrete_laplace(120, 1)))
+    assert audit.verdict == "holds"
+    assert 0.5 < audit.refutable < 1
