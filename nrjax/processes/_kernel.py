@@ -147,14 +147,13 @@ def branches(draw: Array, complement: Array, distance: Array, side: Array, rate:
 def rewind_laplace(draw: Array, complement: Array, value: Array, now: Array, time: Array) -> Array:
     """Return Laplace noise at `time`, given its `value` at time `now` and a uniform draw."""
     unit, inverse = unit_of(now)
-    now, time, distance = now * unit, time * unit, jnp.abs(value) * unit
-    gap = (now - time) / now  # 1 - r with r = time/now; k = gap/time, m = (1 + r)/time
-    move = branches(draw, complement, distance, gap / 2, gap / time)
+    t, distance = time * unit, jnp.abs(value)
+    gap = (now * unit - t) / (now * unit)  # 1 - r with r = time/now; k = gap/time, m = (1 + r)/time
+    move = branches(draw, complement, distance, gap / 2, gap / t * unit)
     target = jnp.where(
-        move.outward, move.outer * (time / (1 + time / now)), move.inner * (time / gap)
+        move.outward, move.outer * (time / (1 + time / now)), move.inner * (t / gap * inverse)
     )
     target = jnp.where(move.across, -target, jnp.where(move.outward, distance + target, target))
-    target = target * inverse
     return jnp.where(move.moves, jnp.where(jnp.signbit(value), -target, target), value)
 
 
@@ -165,6 +164,6 @@ def move_probability(distance: Array, now: Array, time: Array) -> Array:
     if its uniform draw is larger.
     """
     unit, _ = unit_of(now)
-    now, time, distance = now * unit, time * unit, distance * unit
+    now, time = now * unit, time * unit
     gap = (now - time) / now
-    return gap - (1 - gap) * jnp.expm1(-distance * (gap / time))
+    return gap - (1 - gap) * jnp.expm1(-distance * (gap / time * unit))

@@ -114,10 +114,13 @@ class GaussianThreshold(ThresholdRule):
         most = width + 1e-6 * (abs(self.low) + abs(self.high))
         expected = f"at most high - low = {width}"
         check(self.sensitivity <= most, "sensitivity", self.sensitivity, expected)
+        most = _NARROWEST * self.query_deviation
+        expected = f"smaller, at most {most:.3g}, for the integrals"
+        deviation = self.threshold_deviation
+        check(deviation <= most, "threshold_deviation", deviation, expected)
         parts = width, abs(self.threshold - self.low), abs(self.threshold - self.high)
-        most = max(*parts, self.threshold_deviation) / _NARROWEST
-        expected = f"at least {most:.3g}, for the integrals"
-        check(self.query_deviation >= most, "query_deviation", self.query_deviation, expected)
+        expected = f"at least {max(parts) / _NARROWEST:.3g}, for the integrals"
+        check(max(parts) <= most, "query_deviation", self.query_deviation, expected)
         table = _cost_table(**values, steps=self.steps, monotone=self.monotone)
         object.__setattr__(self, "cost_table", table)
 

@@ -149,8 +149,11 @@ def test_times_and_key_are_checked(times):
         noise_path(jnp.zeros(3), BROWNIAN, [1.0])
 
 
-def test_the_smallest_time_is_a_normal_number():
-    assert np.isfinite(noise_path(jax.random.key(0), BROWNIAN, [1.0, TINY])).all()
+def test_noise_is_nan_below_the_smallest_time():
+    """There a product of the time and a rounded difference of times would be subnormal."""
+    least = BROWNIAN.smallest_time(jnp.result_type(float))
+    path = noise_path(jax.random.key(0), BROWNIAN, [1.0, least, least / 2])
+    np.testing.assert_array_equal(np.isfinite(path), [True, True, False])
 
 
 def test_a_path_is_compiled_once():
