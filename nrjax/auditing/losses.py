@@ -130,11 +130,11 @@ def audit(
     elif verdict == "holds" and _has_scale(trial):
         most_trials = int(planted.FRACTION * losses.values.size)
 
-        def refutes(scale: float) -> bool:
+        def refutes(scale: float, start: int) -> bool:
             faulty = planted.with_scale(trial.interaction, scale)
             other = Losses(dataclasses.replace(trial, interaction=faulty), hockey_stick)
             for first in range(0, most_trials, _CHUNK):
-                other.run(key, min(_CHUNK, most_trials - first), planted.FIRST + first)
+                other.run(key, min(_CHUNK, most_trials - first), start + first)
                 if _verdict(other, stated, high, most, enough, trials)[0] == "violated":
                     return True
             return False

@@ -35,10 +35,10 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
     event = events.compare(*transcripts, stated, 1 - level)
     violated, most_trials = event.low > stated, max(2, int(planted.FRACTION * trials))
 
-    def refutes(scale: float) -> bool:
+    def refutes(scale: float, start: int) -> bool:
         faulty = (planted.with_scale(each, scale) for each in (first, second))
         one, two = (
-            _transcripts(each, part, most_trials, planted.FIRST)[:2]
+            _transcripts(each, part, most_trials, start)[:2]
             for each, part in zip(faulty, (key, other), strict=True)
         )
         return events.compare(one, two, stated, 1 - level).low > stated

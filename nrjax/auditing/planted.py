@@ -17,8 +17,8 @@ from nrjax.types import NoiseProcess, overrides
 FRACTION = 0.75
 """Fraction of an audit's trials with which a planted fault must be refuted, to leave a margin."""
 
-FIRST = 2**30
-"""Number of the first trial with a planted fault. No verdict uses these trials."""
+FIRSTS = (2**30, 2**30 + 2**28, 2**30 + 2**29)
+"""Numbers of the first trials of each run with a planted fault. No verdict uses these trials."""
 
 _GRID = 100
 """The number of multiples of the noise scale that are tried, in equal steps up to 1."""
@@ -95,14 +95,21 @@ def with_scale(interaction: Interaction, scale: float = 1.0) -> Interaction:
     return planted
 
 
-def refutable_scale(refutes: Callable[[float], bool]) -> float:
-    """Return the largest multiple of the noise scale that is refuted, or 0 if none is."""
+def refutable_scale(refutes: Callable[[float, int], bool]) -> float:
+    """Return the largest multiple of the noise scale that every run refutes, or 0 if none is.
+
+    `refutes(scale, first)` runs trials from the number `first` on.
+    """
+
+    def all_refute(number: int) -> bool:
+        return all(refutes(number / _GRID, first) for first in FIRSTS)
+
     # Trials with noise of a smaller scale may fail, and so refute nothing.
     starts = (_LEAST, 2 * _LEAST, _GRID // 4, _GRID // 2, 3 * _GRID // 4, 9 * _GRID // 10)
-    low, high = next((start for start in starts if refutes(start / _GRID)), 0), _GRID
+    low, high = next((start for start in starts if all_refute(start)), 0), _GRID
     if not low:
         return 0.0
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if refutes(middle / _GRID) else (low, middle)
+        low, high = (middle, high) if all_refute(middle) else (low, middle)
     return low / _GRID

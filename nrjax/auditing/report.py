@@ -52,9 +52,9 @@ class Audit:
         level: probability with which the verdict is right.
         remark: what was not audited.
         refutable: largest multiple of the stated noise scale, in hundredths, that would have been
-            refuted: noise of this scale was planted into other trials, and three quarters as many
-            refuted it. 0 if none was refuted. None if the guarantee is violated, or not decided by
-            losses, or for a custom trial or noise.
+            refuted: noise of this scale was planted into three runs of other trials, three quarters
+            as many, and each refuted it. 0 if none was refuted. None if the guarantee is violated,
+            if too few losses decide nothing, or for a custom trial or noise.
     """
 
     verdict: str
