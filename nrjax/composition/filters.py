@@ -19,6 +19,7 @@ from nrjax._base.pytrees import static
 from nrjax._base.sensitivities import check_norm
 from nrjax._base.validation import (
     check,
+    check_normal,
     check_numbers,
     check_positive,
     concrete_or_none,
@@ -59,7 +60,10 @@ class BudgetFilter(Ledger):
 
     def __post_init__(self: Any):
         super().__post_init__()
-        check_positive("epsilon", self.epsilon)
+        fits, expected = lambda n: np.isfinite(n) & (n > 0), "positive and finite"
+        budget = check_numbers("epsilon", self.epsilon, fits, expected)
+        if budget is not None:  # a larger one than the dtype holds is rounded down
+            check_normal("epsilon", self.epsilon, np.minimum(budget, 1))
         check_numbers("delta", self.delta, *self._delta)
         self._check()
         for name in self._units[1:]:
