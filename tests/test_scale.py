@@ -123,6 +123,16 @@ def test_noise(name):
     check(one_path(name), FEW)
 
 
+@pytest.mark.parametrize("end", [0, 1])
+def test_noise_at_many_close_times_at_both_ends(end):
+    """A rate of a step between close times must not be flushed to 0."""
+    process, times = nrjax.Laplace((5,)), np.geomspace(1.0, 0.5, 3000)
+    limit = np.log2(noise_range(DTYPE)[end])
+    k = int(np.floor(limit)) if end else int(np.ceil(limit)) + 1
+    usual, found = (paths(KEYS, process, ldexp(times, j).astype(DTYPE)) for j in (0, k))
+    np.testing.assert_array_equal(ldexp(np.asarray(usual, np.float64), k), found)
+
+
 @pytest.mark.parametrize(
     "name",
     ["laplace", "brownian", *(pytest.param(name, marks=pytest.mark.long) for name in SLOW)],

@@ -77,11 +77,12 @@ def norm_of(vector: Any, order: int = 2) -> float:
 def noise_range(dtype: Any) -> tuple[float, float]:
     """Return the smallest and the largest time at which noise of a dtype keeps its distribution.
 
-    Noise of a smaller scale would be flushed to 0 with a probability above `eps`. Noise of a larger
-    scale, of which a draw can have up to 45, would overflow.
+    Noise of a smaller scale would be flushed to 0 with a probability above `eps`. At a larger time
+    t, a rate `(t - s)/t/s` of a reverse kernel would be flushed to 0 for close times s and t.
     """
     limits = jnp.finfo(dtype)
-    return 2 * float(limits.tiny) / float(limits.eps), float(limits.max) / 64
+    least = 2 * float(limits.tiny) / float(limits.eps)
+    return least, 1 / least
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
