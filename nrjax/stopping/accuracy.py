@@ -185,7 +185,8 @@ def _first_level(rule: Any, epsilons: ArrayLike, margin: Any, gamma: float, dtyp
         check(np.isfinite(scales[-1]), "epsilons, margin and sensitivity", given, expected)
         # The epsilon at which ideal noise would be as wide.
         ideal = 4 * float(rule.sensitivity) / scales[-1]
-        least = float(_shortfall(*map(jnp.asarray, (ideal, rule.sensitivity, gamma)), 1.0, noise))
+        parts = jnp.asarray(ideal), jnp.asarray(rule.sensitivity), jnp.asarray(gamma)
+        least = float(_shortfall(*parts, 1.0, noise))
     # NaN: the rule cannot make the noise of the level.
     with np.errstate(over="ignore", under="ignore"):
         wrong = np.nan_to_num(_tail(np.exp(-float(margin) / scales), noise), nan=np.inf)

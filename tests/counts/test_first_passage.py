@@ -162,7 +162,7 @@ def test_one_level_more_is_the_least():
         ({"smallest": 0.0}, "smallest must be positive"),
         ({"largest": 1e-5}, "largest must be at least smallest"),
         ({"count": np.array([1.0, 2.0])}, "count must be a scalar"),
-        ({"smallest": 1e-310}, "smallest must be at least"),
+        ({"smallest": 1e-310}, "smallest must be from"),
         ({"levels": 1}, "levels must be an integer, at least 2"),
         ({"levels": 2**31}, "levels must be an integer, .* at most 16777216"),
         ({"method": ["brownian"]}, "method must be '"),
