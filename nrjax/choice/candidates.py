@@ -144,7 +144,7 @@ def _levels(question: Question, mechanism: Mechanism, plan: Plan) -> Levels:
         once = FixedRelease.at_time(mechanism, time, Notion.PROBABILISTIC)
         middle = min(once.epsilon, SEARCH.largest_level / SEARCH.above)
         low, high, count = middle / SEARCH.below, middle * SEARCH.above, SEARCH.count
-    if math.isfinite(largest):
+    if mechanism.process.integral:  # other noise is exact where it costs nearly nothing
         low = max(low, float(cast(Any, mechanism.guarantee).epsilon(largest)))
     return low, min(max(high, SEARCH.above * low), _most(mechanism, smallest)), count
 

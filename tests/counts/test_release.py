@@ -200,7 +200,7 @@ def test_a_trial_that_cannot_start_is_empty():
         ({"counts": [0.5]}, "counts must be whole numbers"),
         ({"method": "bisection"}, "method must be '"),
         ({"smallest": 0.0}, "smallest must be positive"),
-        ({"smallest": 1e-310}, "smallest must be at least"),
+        ({"smallest": 1e-310}, "smallest must be from"),
         ({"smallest": np.array([0.1, 0.2])}, "smallest must be a scalar"),
         (
             {"smallest": 1e-17, "method": "discrete_laplace", "filter": RENYI},

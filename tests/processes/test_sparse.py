@@ -136,7 +136,7 @@ def test_dense_trials_take_a_draw_per_coordinate():
     @jax.vmap
     def expected(key, value, time):
         bits = random_bits(step_key(key, 0), (size,), value.dtype)
-        return rewind_laplace(*uniform_and_complement(bits, value.dtype), value, 1.0, time)
+        return rewind_laplace(*uniform_and_complement(bits, value.dtype), value, jnp.ones(()), time)
 
     for count in (1, _sparse._ROWS + 2, trials):
         dense = np.random.default_rng(count).permutation(trials) < count
