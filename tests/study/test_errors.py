@@ -88,9 +88,9 @@ CONSTRUCTORS = [
     (case, {"curves": {"a": ONE}}, r"curves\['a'\] must be an nrjax.Curve"),
     (curve, {"interaction": 3}, "interaction must be an nrjax.Interaction"),
     (curve, {"along": {"x": [1.0]}}, r"along\['x'\] must be .* numbers, one per level"),
-    (curve, {"along": {"x": "low"}}, r"along\['x'\] must be .* numbers, one per level"),
+    (curve, {"along": {"x": "low"}}, r"along\['x'\] must be numbers, not text"),
     (case, {"coordinates": {"x": [1.0, 2.0]}}, r"coordinates\['x'\] must be an axis and num"),
-    (case, {"coordinates": {"x": ("axis", "low")}}, r"coordinates\['x'\] must be an axis and"),
+    (case, {"coordinates": {"x": ("axis", "low")}}, r"coordinates\['x'\] must be numbers, not text"),
     (curve, {"quantities": {"it": norm}}, r"quantities\['it'\] must be an nrjax.Quantity"),
     (curve, {"quantities": {"a b": nrjax.Quantity()}}, "quantity must be letters"),
     # goals
