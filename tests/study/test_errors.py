@@ -90,7 +90,7 @@ CONSTRUCTORS = [
     (curve, {"along": {"x": [1.0]}}, r"along\['x'\] must be .* numbers, one per level"),
     (curve, {"along": {"x": "low"}}, r"along\['x'\] must be numbers, not text"),
     (case, {"coordinates": {"x": [1.0, 2.0]}}, r"coordinates\['x'\] must be an axis and num"),
-    (case, {"coordinates": {"x": ("axis", "low")}}, r"coordinates\['x'\] must be numbers, not text"),
+    (case, {"coordinates": {"x": ("axis", "low")}}, r"coordinates\['x'\] must be numbers, not"),
     (curve, {"quantities": {"it": norm}}, r"quantities\['it'\] must be an nrjax.Quantity"),
     (curve, {"quantities": {"a b": nrjax.Quantity()}}, "quantity must be letters"),
     # goals
