@@ -1,9 +1,11 @@
-"""The commands of `nrjax`: run, choose, design, audit, resume, and commands for folders."""
+"""The commands of `nrjax`: run, choose, design, audit, resume, merge, and others for folders."""
 
+import contextlib
 import dataclasses
 import io
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,8 +31,9 @@ from nrjax.cli.designing import Design
 from nrjax.cli.fingerprinting import Fingerprint
 from nrjax.cli.options import Cluster, Output, checked, unchecked
 from nrjax.papers import OWN_TABLE, STUDIES
-from nrjax.study import devices
-from nrjax.study.files import new_folder
+from nrjax.study import devices, merging
+from nrjax.study.files import RESULTS, new_folder
+from nrjax.study.locks import Part
 from nrjax.study.options import RunOptions, shared_options
 from nrjax.study.precision import next_trial_count
 from nrjax.study.results import Results
@@ -40,8 +43,8 @@ from nrjax.study.study import conclude
 _MISUSE = 2
 """The exit status for errors that the user can fix."""
 
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, by the convention of shells."""
+INTERRUPTED, TERMINATED = 130, 143
+"""The exit statuses after Ctrl-C and after SIGTERM, by the convention of shells."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +68,14 @@ class _Resume(_OnFolder):
     """Add trials until the standard error of every median stopping epsilon is at most this."""
     most_trials: int | None = None
     """Largest number of trials with --until-se."""
+    part: Annotated[str | None, tyro.conf.arg(metavar="NUMBER/COUNT")] = None
+    """Run only a part of the trials, as `nrjax run --part` does."""
     cluster: tyro.conf.OmitArgPrefixes[Cluster] = dataclasses.field(default_factory=Cluster)
 
     def __call__(self) -> None:
         store = Store.open(self.folder)
         source = loading.of_store(store)
+        part = Part.of(self.part)
         stored = RunOptions.from_json(store.settings["settings"])
         names = ("trials", "until_se", "most_trials")
         changes = {name: getattr(self, name) for name in names}
@@ -81,9 +87,29 @@ class _Resume(_OnFolder):
                 conclude(results)  # does not load the study, whose data may be missing
             else:
                 study = source.stored(store)
-                results = study.run(self.folder, **changes, progress=bar, client=client)
-            _show(results)
-            _print_folder(results)
+                options = {**changes, "part": part, "progress": bar, "client": client}
+                results = study.run(self.folder, **options)
+            _conclude(results, part)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Merge:
+    """Merge the parts of a run, which `nrjax run --part` ran, and write the report and figures."""
+
+    folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of the parts. Parts that were run in one folder need only that one."""
+    out: Path | None = None
+    """Folder for the whole run. By default, the folder of the parts if there is only one."""
+
+    def __call__(self) -> None:
+        hint = "Name the folder for the whole run, as --out runs/whole."
+        single = len(self.folders) == 1
+        check(single or self.out is not None, "out", self.out, "given for several folders", hint)
+        reporting = loading.reporting_of(Store.open(self.folders[0]))
+        devices.configure_jax(devices.cores())
+        results = merging.merge(self.folders, self.out or self.folders[0], reporting)
+        _show(results)
+        _print_folder(results)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +170,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "design": Design,
     "audit": Audit,
     "resume": _Resume,
+    "merge": _Merge,
     "plot": _Plot,
     "summary": _Summary,
     "fingerprint": Fingerprint,
@@ -210,15 +237,33 @@ def _run(
     source: loading.Source, settings: Any, output: Output, options: Any, cluster: Cluster
 ) -> None:
     """Run a study and print its report. The folder is checked before data are loaded."""
-    options = checked(options)
+    options, part = checked(options), Part.of(output.part)
     settings = None if settings is None else checked(settings)
-    chosen = dict(vars(options))
+    chosen: dict[str, Any] = dict(vars(options)) | {"part": part, "overwrite": output.overwrite}
     out, overwrite = output.out, output.overwrite
-    with new_folder(out, overwrite=overwrite), cluster.client() as client, progress() as bar:
+    clash = "left out with --resume, which keeps the trials of the folder"
+    check(not (output.resume and overwrite), "overwrite", overwrite, clash)
+    with contextlib.ExitStack() as stack:
+        if (output.resume or part is not None) and not overwrite and (out / RESULTS).is_dir():
+            if chosen["trials"] <= Store.open(out).settings["settings"]["trials"]:
+                chosen["trials"] = None  # the run may have been extended since
+        else:
+            stack.enter_context(new_folder(out, overwrite=overwrite))
+        client, bar = stack.enter_context(cluster.client()), stack.enter_context(progress())
         study = source.study(settings, options)
-        results = study.run(out, **chosen, overwrite=overwrite, progress=bar, client=client)
-    _show(results)
-    _print_folder(results)
+        results = study.run(out, **chosen, progress=bar, client=client)
+    _conclude(results, part)
+
+
+def _conclude(results: Results, part: Part | None) -> None:
+    """Print the report of a finished run, or how to go on after a part."""
+    if part is None:
+        _show(results)
+        _print_folder(results)
+        return
+    folder = results.folder
+    text = f"Part {part} is done in {folder}. When all parts are done: nrjax merge {folder}"
+    rich.console.Console().print(text, soft_wrap=True)
 
 
 def _show(results: Results) -> None:
@@ -245,6 +290,17 @@ def _flush() -> None:
         raise
 
 
+def _stop_politely(stopped: list[int]) -> None:
+    """Let SIGTERM, by which batch systems end a job, act as Ctrl-C does, and note it in a list."""
+
+    def stop(number: int, frame: Any) -> None:
+        stopped.append(number)
+        raise KeyboardInterrupt
+
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGTERM, stop)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command `nrjax` and return its exit status.
 
@@ -253,8 +309,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # for terminals that lack a character
         sys.stdout.reconfigure(errors="replace")
+    stopped: list[int] = []
     try:
         try:
+            _stop_politely(stopped)
             _call(list(sys.argv[1:] if arguments is None else arguments))
         except (RuntimeError, AssertionError) as error:
             if not isinstance(error, StoreError):
@@ -265,8 +323,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
         return 1
     except KeyboardInterrupt as interrupt:
-        print("; ".join(["nrjax: interrupted", *interrupt.args]), file=sys.stderr)
-        return INTERRUPTED
+        how = "stopped by SIGTERM" if stopped else "interrupted"
+        print("; ".join([f"nrjax: {how}", *interrupt.args]), file=sys.stderr)
+        return TERMINATED if stopped else INTERRUPTED
     except (ValueError, OSError, MemoryError, ModuleNotFoundError, StoreError) as error:
         print(f"nrjax: error: {error}", file=sys.stderr)
         return _MISUSE

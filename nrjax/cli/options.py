@@ -24,10 +24,16 @@ class Output:
     Attributes:
         out: Folder for the results: the trials, summary.json, report.md and figures/.
         overwrite: Replace the results of an earlier run in the same folder.
+        resume: Go on with the run if the folder holds it, and otherwise start it. The same command
+            can then be given again at any time, as a batch system does.
+        part: Run only a part of the trials, such as 3/100 for the third of 100, without a report.
+            Parts may share a folder. `nrjax merge` makes one run of them.
     """
 
     out: Path
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    part: Annotated[str | None, tyro.conf.arg(metavar="NUMBER/COUNT")] = None
 
 
 @dataclasses.dataclass(frozen=True)

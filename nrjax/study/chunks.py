@@ -1,11 +1,13 @@
 """Chunks: files of consecutive trials, in NumPy's `.npz` format with a checksum."""
 
+import bisect
 import hashlib
 import io
+import itertools
 import math
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -84,3 +86,34 @@ def span_of(file: str) -> range | None:
     """Return the trials in the name of a file, or None if the file is not a chunk."""
     match = _FILE.fullmatch(file)
     return None if match is None else range(int(match[1]), int(match[2]))
+
+
+def overlap(first: range, second: range) -> bool:
+    """Return whether two ranges of trials have a trial in common."""
+    return first.start < second.stop and second.start < first.stop
+
+
+def disjoint(spans: Iterable[range]) -> list[range]:
+    """Return spans without common trials that hold the most trials, in order.
+
+    Of choices that hold equally many, one with the fewest spans is returned.
+    """
+    ordered = sorted(spans, key=lambda span: (span.start, span.stop))
+    if not any(overlap(one, other) for one, other in itertools.pairwise(ordered)):
+        return ordered
+    ordered.sort(key=lambda span: (span.stop, span.start))
+    stops = [span.stop for span in ordered]
+    best = [(0, 0)]  # the most trials among the first n spans, and minus the number of spans
+    last: list[int] = []  # the number of spans that come before the n-th, if it is chosen
+    for span in ordered:
+        last.append(bisect.bisect_right(stops, span.start, hi=len(last)))
+        trials, minus = best[last[-1]]
+        best.append(max(best[-1], (trials + len(span), minus - 1)))
+    chosen, n = [], len(ordered)
+    while n:
+        if best[n] == best[n - 1]:
+            n -= 1
+        else:
+            chosen.append(ordered[n - 1])
+            n = last[n - 1]
+    return chosen[::-1]

@@ -57,7 +57,7 @@ def run_on_dask(
     if not count:
         return
     if progress is not None:
-        total = sum(pass_.trials for _, _, pass_ in store.passes())
+        total = sum(len(store.wanted(case, name)) for case, name, _ in store.passes())
         progress.begin("all cases", "on the cluster", total, total - count)
     environment = {name: store.settings[name] for name in provenance.environment()}
     data = serialise(passes, key, store.settings["fingerprints"])

@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from nrjax._base.extras import missing
 RESULTS, MANIFEST = "results", "manifest.json"
 SUMMARY, REPORT, FIGURES = "summary.json", "report.md", "figures"
 _NEW, _OLD = ".results.new", ".results.old"
-_LOCK = ".nrjax.lock"
+_WRITING_SECONDS = 3600.0
+"""Seconds after which a temporary file of another node is one of a killed writer."""
 
 
 class StoreError(RuntimeError):
@@ -105,32 +108,18 @@ def new_folder(path: Path, *, overwrite: bool) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder until the block ends or the process dies.
+def _host() -> str:
+    return socket.gethostname().replace(".", "-")
 
-    Raises:
-        StoreBusyError: another process holds the lock.
-    """
-    import filelock
 
-    held = filelock.FileLock(folder / _LOCK)
-    with explaining(f"cannot write to {folder}, which needs a lock there"):
-        try:
-            held.acquire(blocking=False)
-        except filelock.Timeout as error:
-            raise StoreBusyError(
-                f"another run is writing to {folder}: wait for it, or choose another folder"
-            ) from error
-    try:
-        yield
-    finally:
-        held.release()
+def temporary_of(path: Path) -> Path:
+    """Return the path of the file that this process writes before it renames it to `path`."""
+    return path.with_name(f".{path.name}.{_host()}.{os.getpid()}.tmp")
 
 
 def atomic_write(path: Path, data: bytes) -> None:
     """Replace the content of a file such that a kill leaves the old or the new content."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_of(path)
     try:
         with temporary.open("wb") as file:
             file.write(data)
@@ -165,7 +154,20 @@ def remove_temporary(path: Path) -> None:
     patterns = (f"{RESULTS}/**/.*.tmp", f".{SUMMARY}.*.tmp", f".{REPORT}.*.tmp")
     for pattern in (*patterns, f"{FIGURES}/.*.tmp"):
         for leftover in path.glob(pattern):
-            leftover.unlink(missing_ok=True)
+            if not _is_being_written(leftover):
+                leftover.unlink(missing_ok=True)
+
+
+def _is_being_written(temporary: Path) -> bool:
+    """Return whether the writer of a temporary file may be alive, where locks do not show it."""
+    host, process = temporary.stem.rsplit(".", 2)[1:]
+    try:
+        if host != _host():
+            return time.time() - temporary.stat().st_mtime < _WRITING_SECONDS
+        os.kill(int(process), 0)
+    except (OSError, ValueError):
+        return False
+    return int(process) != os.getpid()
 
 
 def replace_results(path: Path, manifest: bytes) -> None:

@@ -122,7 +122,9 @@ def fill(
     """
     with store.writer() as writer, ThreadPoolExecutor(1, "writing") as thread:
         pending = {
-            (case, name): store.pending(case, name) for case, own in passes.items() for name in own
+            (case, name): store.pending(case, name, store.wanted(case, name))
+            for case, own in passes.items()
+            for name in own
         }
         with contextlib.closing(compute(store, key, passes, pending, progress)) as computed:
             written = thread.submit(lambda: None)
@@ -144,7 +146,8 @@ def run_locally(
         for name, spans in pending.items():
             layout = store.pass_of(*name)
             if progress is not None:
-                progress.begin(*name, layout.trials, layout.trials - sum(map(len, spans)))
+                total = len(store.wanted(*name))
+                progress.begin(*name, total, total - sum(map(len, spans)))
             if not spans:
                 continue
             # The seconds of a shared compilation count for the first pass that uses it.
@@ -178,17 +181,22 @@ def _files(
     for span in spans:
         first = at = span.start
         parts, spent = [], 0.0
-        for size, part, seconds in _launches(program, key, span, pace):
-            parts.append(part)
-            if layout.axis == "chunk":
-                parts = [merge(parts)]
-            at, spent = at + size, spent + seconds
-            enough = spent >= FILE_SECONDS or at - first >= most
-            if at == span.stop or (enough and layout.chunk is None):
-                yield range(first, at), parts[0] if len(parts) == 1 else _joined(parts), spent
-                first, parts, spent = at, [], 0.0
-            if progress is not None:
-                progress.advance(size, seconds)
+        try:
+            for size, part, seconds in _launches(program, key, span, pace):
+                parts.append(part)
+                if layout.axis == "chunk":
+                    parts = [merge(parts)]
+                at, spent = at + size, spent + seconds
+                enough = spent >= FILE_SECONDS or at - first >= most
+                if at == span.stop or (enough and layout.chunk is None):
+                    yield range(first, at), _joined(parts), spent
+                    first, parts, spent = at, [], 0.0
+                if progress is not None:
+                    progress.advance(size, seconds)
+        except KeyboardInterrupt:
+            if parts and layout.chunk is None:  # the trials that are done go into a file
+                yield range(first, at), _joined(parts), spent
+            raise
 
 
 def _launches(
@@ -215,4 +223,6 @@ def _launches(
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    if len(parts) == 1:
+        return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

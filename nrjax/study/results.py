@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ from nrjax.study.files import REPORT, SUMMARY
 from nrjax.study.frame import Frame
 from nrjax.study.histograms import Histogram, read_histograms
 from nrjax.study.schema import Pass, StoredCase, Variable
-from nrjax.study.store import Store, Writer
+from nrjax.study.store import Store
+from nrjax.study.writing import Writer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,6 +139,8 @@ class Results(_Reported):
     Args:
         store: the store in the folder.
         reporting: maker of tables and figures; None for the standard ones.
+        part: whether a part of the run was run, which need not have finished the run. Results of an
+            unfinished run raise `UnfinishedError` where they are read.
 
     Attributes:
         folder: the folder of the run.
@@ -163,8 +166,9 @@ class Results(_Reported):
     timings: dict[str, float]
     _written: reports.Report | None = None
 
-    def __init__(self, store: Store, reporting: Reporting | None = None):
-        store.check_finished()
+    def __init__(self, store: Store, reporting: Reporting | None = None, *, part: bool = False):
+        if not part:
+            store.check_finished()
         super().__init__(store.cases, store.settings)
         self.reporting = reporting or Reporting()
         self.store, self.folder, self.timings = store, store.folder, {}
@@ -180,8 +184,34 @@ class Results(_Reported):
         """
         return cls(Store.open(folder))
 
+    @classmethod
+    def merge(
+        cls, folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]
+    ) -> Results:
+        """Merge the parts of one run into a folder, and write the report and the figures there.
+
+        Each trial is taken once, whatever the folders hold. Files of trials are linked to those of
+        the parts where the file system allows it, and otherwise copied. Histograms are added up.
+
+        Args:
+            folders: folders of `Study.run(..., part=...)`, or of the whole run.
+            out: a new folder for the run, or one of the folders, which is then completed.
+
+        Raises:
+            ValueError: the folders hold different runs: of another study, seed, number of trials
+                or environment.
+            UnfinishedError: trials are missing. The message names the parts that hold them, and
+                nothing is written.
+            FileExistsError, StoreBusyError, DamagedError, OSError: as for `Study.run`.
+        """
+        from nrjax.study import merging  # which imports this module's classes
+
+        return merging.merge(folders, out)
+
     def __repr__(self) -> str:
-        return f"Results of {self.trials:,} trials of {', '.join(self.cases)} in {self.folder}"
+        part = "" if self.store.part is None else f"part {self.store.part} of "
+        trials = f"{part}{self.trials:,} trials of {', '.join(self.cases)}"
+        return f"Results of {trials} in {self.folder}"
 
     def _read(self, case: str, pass_: str, *, rows: bool = False) -> dict[str, np.ndarray]:
         return self.store.arrays(case, pass_, rows=rows)

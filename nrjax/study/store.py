@@ -21,7 +21,7 @@ import numpy as np
 from nrjax._base.validation import check
 from nrjax.study import files
 from nrjax.study.checks import check_path
-from nrjax.study.chunks import decode_chunk, encode_chunk, file_of, span_of
+from nrjax.study.chunks import decode_chunk, disjoint, file_of, span_of
 from nrjax.study.files import (
     MANIFEST,
     RESULTS,
@@ -32,7 +32,9 @@ from nrjax.study.files import (
     read_manifest,
     read_schema,
 )
+from nrjax.study.locks import Part, lock
 from nrjax.study.schema import Pass, StoredCase, pass_of, to_json
+from nrjax.study.writing import Writer
 
 _CACHE_BYTES = 2**30
 """The largest number of bytes in the cache of a store."""
@@ -46,7 +48,10 @@ class Store:
         settings: facts of the run, such as its seed and environment, as strict JSON.
         cases: descriptions of the cases by name, in the order of the study.
         checksum: checksum of the schema when the store was opened.
+        part: the part of the run that is written by this store, or None for the whole run.
     """
+
+    part: Part | None = None
 
     def __init__(
         self,
@@ -71,11 +76,13 @@ class Store:
         *,
         overwrite: bool = False,
         deferred: bool = False,
+        patient: bool = False,
     ) -> Store:
         """Create an empty store. A kill leaves the whole store or nothing.
 
         With `overwrite`, the results, summary, report and figures of an earlier run are removed.
-        With `deferred`, they are removed when the first trials are written.
+        With `deferred`, they are removed when the first trials are written. With `patient`, wait
+        for another process that creates a store in this folder.
 
         Raises:
             FileExistsError, OSError: as for `files.check_folder`.
@@ -85,7 +92,7 @@ class Store:
         schema, path = to_json(settings, cases), Path(folder)
         files.check_folder(path, overwrite=overwrite)
         store = cls._from_schema(path, schema)
-        with files.lock(path):
+        with lock(path, patient=patient):
             if not overwrite:  # another run may have started in between
                 files.check_folder(path, overwrite=False)
             store._replacing, store._earlier = manifest_bytes(schema), read_manifest(path / RESULTS)
@@ -161,7 +168,7 @@ class Store:
         joined = {key: np.empty(shapes[key], one.dtype) for key, one in pass_.variables.items()}
 
         def read(span: range, size: int, end: int) -> None:
-            chunk = self._read_chunk(case, name, span)
+            chunk = self.read(case, name, span)
             for key, values in joined.items():
                 values[end - size : end] = chunk[key]
 
@@ -174,7 +181,7 @@ class Store:
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
         """Yield the trials and arrays of each file of a pass. Errors are as for `arrays`."""
         for span in self._readable(case, name, partial):
-            yield span, self._read_chunk(case, name, span)
+            yield span, self.read(case, name, span)
 
     def _readable(self, case: str, name: str, partial: bool) -> list[range]:
         """Return the trials of each file of a pass, or raise an error as for `arrays`."""
@@ -182,13 +189,14 @@ class Store:
             self.check_finished()
         return self.done(case, name)
 
-    def _read_chunk(self, case: str, name: str, span: range) -> dict[str, np.ndarray]:
+    def read(self, case: str, name: str, span: range) -> dict[str, np.ndarray]:
+        """Return the arrays of a file of a pass, or raise DamagedError if it is broken."""
         file = file_of(span)
         arrays = decode_chunk(self.path_of(case, name) / file, self.tag_of(case, name, file))
         self._seconds[case, name, file] = arrays["seconds"].copy()  # not a view of the file
         return arrays
 
-    def _written(self, case: str, name: str) -> list[range]:
+    def written(self, case: str, name: str) -> list[range]:
         """Return the trials of each file in the folder of a pass, in order."""
         folder = self.path_of(case, name)
         exists = folder.is_dir() and not self.is_deferred
@@ -196,16 +204,30 @@ class Store:
         return sorted(filter(None, spans), key=lambda span: (span.start, span.stop))
 
     def done(self, case: str, name: str) -> list[range]:
-        """Return the trials of a pass that are done, as one range per file, in order."""
-        return list(filter(self.pass_of(case, name).holds, self._written(case, name)))
+        """Return the trials of a pass that are done, as one range per file, in order.
 
-    def pending(self, case: str, name: str) -> list[range]:
-        """Return the pending trials of a pass, in ranges that lie within one chunk each."""
-        pass_, pending, at = self.pass_of(case, name), [], 0
-        for span in (*self.done(case, name), range(pass_.trials, pass_.trials)):
-            if at < span.start:
-                pending += pass_.pieces(range(at, span.start))
-            at = span.stop
+        No trial is in two of them. Files that overlap others, as two runs may have written them on
+        a file system without locks, are left out: trials are pure, so that nothing is lost.
+        """
+        return disjoint(filter(self.pass_of(case, name).holds, self.written(case, name)))
+
+    def wanted(self, case: str, name: str) -> range:
+        """Return the trials of a pass that this store is to run: those of its part, or all."""
+        trials = self.pass_of(case, name).trials
+        return range(trials) if self.part is None else self.part.span(trials)
+
+    def pending(self, case: str, name: str, within: range | None = None) -> list[range]:
+        """Return the pending trials of a pass, in ranges that lie within one chunk each.
+
+        By default all of them, otherwise those within a range of trials.
+        """
+        pass_, pending = self.pass_of(case, name), []
+        within = range(pass_.trials) if within is None else within
+        at = within.start
+        for span in (*self.done(case, name), range(within.stop, within.stop)):
+            if at < min(span.start, within.stop):
+                pending += pass_.pieces(range(at, min(span.start, within.stop)))
+            at = max(at, span.stop)
         return pending
 
     def passes(self) -> Iterator[tuple[str, str, Pass]]:
@@ -241,8 +263,13 @@ class Store:
     @property
     def resume_command(self) -> str:
         """The command or the call that resumes the run, as text for a message."""
-        from_shell = self.settings.get("source") is not None
-        return f"`nrjax resume {self.folder}`" if from_shell else "the same call of Study.run"
+        here = f"`nrjax resume {self.folder}`"
+        return here if self.is_from_shell else "the same call of Study.run"
+
+    @property
+    def is_from_shell(self) -> bool:
+        """Whether the command can make the study again."""
+        return self.settings.get("source") is not None
 
     def seconds(self, case: str) -> dict[str, float]:
         """Return the seconds spent on a case so far, by all calls and all workers.
@@ -252,11 +279,11 @@ class Store:
         """
         totals, curves = np.zeros(2), 0.0
         for name, pass_ in self.cases[case].passes.items():
-            for span in self._written(case, name):
+            for span in self.written(case, name):
                 if span.stop <= pass_.trials:
                     key = case, name, file_of(span)
                     if key not in self._seconds:
-                        self._read_chunk(case, name, span)
+                        self.read(case, name, span)
                     seconds = self._seconds[key]
                     totals += seconds
                     curves += 0.0 if name == "outcome" else float(seconds[1])
@@ -272,9 +299,10 @@ class Store:
             StoreBusyError: another process or writer holds the lock.
             StoreError: the results were extended or replaced since this store was opened.
         """
-        with files.lock(self.folder):
+        with lock(self.folder, self.part):
             self.check_current()
-            files.remove_temporary(self.folder)
+            if self.part is None:  # the other parts may be writing theirs
+                files.remove_temporary(self.folder)
             yield Writer(self)
 
     def extend(self, trials: int, settings: Mapping[str, Any]) -> Store:
@@ -309,54 +337,6 @@ class Store:
     def path_of(self, case: str, name: str) -> Path:
         """Return the path of a pass's folder, which exists only if the pass has a chunk."""
         return self.folder / RESULTS / case / name
-
-
-class Writer:
-    """A writer of the files of a store, made by `Store.writer`."""
-
-    def __init__(self, store: Store):
-        self._store = store
-
-    def write(
-        self,
-        case: str,
-        name: str,
-        span: range,
-        arrays: Mapping[str, Any],
-        seconds: float = 0.0,
-        compiling: float = 0.0,
-    ) -> None:
-        """Write a chunk: a file of consecutive trials of a pass.
-
-        Args:
-            case: name of the case.
-            name: name of the pass.
-            span: the trials.
-            arrays: arrays of the trials by name. Each has one row per trial if the pass stores
-                trials, and no axis of trials if the pass counts them.
-            seconds: seconds of the simulation.
-            compiling: seconds of the compilation.
-
-        Raises:
-            ValueError: a name, shape or dtype does not match the description of the pass.
-            OSError: the disk is full, or writing fails. Files written before are kept.
-        """
-        store, file = self._store, file_of(span)
-        checked = store.pass_of(case, name).checked(span, arrays)
-        content = encode_chunk(
-            checked | {"seconds": np.array([compiling, seconds])}, store.tag_of(case, name, file)
-        )
-        trials = f"trials {span.start} to {span.stop - 1} of {case}/{name}"
-        failed = f"cannot write {trials} to {store.folder}; earlier trials are kept"
-        with files.explaining(failed):
-            store.replace()
-            folder = store.path_of(case, name)
-            folder.mkdir(parents=True, exist_ok=True)
-            files.atomic_write(folder / file, content)
-
-    def write_document(self, name: str, content: str | bytes) -> None:
-        """Write a file into the folder of the run, such as `summary.json`."""
-        files.write_document(self._store.folder, name, content)
 
 
 def _bytes_of(passes: Iterable[tuple[list[range], dict[str, np.ndarray]]]) -> int:

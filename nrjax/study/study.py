@@ -23,15 +23,19 @@ from nrjax.study import provenance
 from nrjax.study.case import Case, Quantity
 from nrjax.study.checks import check_folders, check_mapping, check_run
 from nrjax.study.dask import run_on_dask
-from nrjax.study.files import MANIFEST, RESULTS, check_packages, new_folder
+from nrjax.study.files import MANIFEST, RESULTS, StoreBusyError, check_packages, new_folder
 from nrjax.study.fingerprint import Fingerprint
 from nrjax.study.local import Progress, fill, run_locally
+from nrjax.study.locks import Part, check_whole
 from nrjax.study.options import Keep, RunOptions, check_settings, shared_options, to_json
 from nrjax.study.passes import CasePass, passes_of
 from nrjax.study.precision import check_until_se, next_trial_count
 from nrjax.study.results import Reporting, Results
 from nrjax.study.schema import StoredCase
 from nrjax.study.store import Store
+
+_Prepared = tuple[Store, RunOptions, dict[str, dict[str, CasePass]], int | None]
+"""A store, its options, the passes to run, and the number of trials to which to extend it first."""
 
 _PACKAGES = ("filelock", "matplotlib", "scipy", "xarray")
 """The optional packages that every run needs."""
@@ -151,6 +155,7 @@ class Study:
         overwrite: bool = False,
         progress: bool | Progress = True,
         client: Any = None,
+        part: tuple[int, int] | str | None = None,
     ) -> Results:
         """Run the pending trials, and write results, a report and figures to the folder.
 
@@ -175,6 +180,10 @@ class Study:
                 every ten seconds. You can also pass an object with methods `begin` and `advance`.
             client: `dask.distributed.Client` whose workers run the trials; None runs the trials in
                 this process.
+            part: `(3, 100)` or "3/100" runs only the third of 100 equal parts of the trials, in the
+                same folder as the other parts or in one of its own. No report is written. When all
+                parts are done, `Results.merge` makes one run of them, with the bits of a single
+                run. Not with `until_se` or `overwrite`, which concern the whole run.
 
         Raises:
             ValueError: the run in the folder has another study, other settings, another version
@@ -185,6 +194,9 @@ class Study:
             OSError: the folder cannot be written to, or the disk is full.
         """
         check_run(folder, overwrite, progress, client)
+        own = Part.of(part)
+        if own is not None:
+            check_whole(own, overwrite=overwrite, until_se=until_se)
         check_packages(*_PACKAGES)
         out = Path(folder)
         fixed, variable = (
@@ -195,24 +207,41 @@ class Study:
             )
         )
         with _reporter(progress) as reporter:
-            if (out / RESULTS).is_dir() and not overwrite:
-                store = Store.open(out)
-                provenance.refuse_options(store, fixed)
-                stored = RunOptions.from_json(store.settings["settings"])
-                options = stored.extended(**variable)
-                passes = self._checked_passes(store, stored, options)
-                missing = None if options == stored else options.trials
-            else:
-                shared = shared_options(self.settings)
-                same = seed is None or shared.get("seed", seed) == seed
-                check(same, "seed", seed, f"{shared.get('seed')}, that of the settings")
-                with new_folder(out, overwrite=overwrite):
-                    options = RunOptions(**shared | fixed | variable).resolved()
-                    passes = self._passes(options)
-                    store = self._create(out, options, passes, overwrite)
-                missing = None
+            made = None
+            if overwrite or not (out / RESULTS).is_dir():
+                made = self._created(out, fixed | variable, overwrite, own)
+            store, options, passes, missing = made or self._opened(out, fixed, variable)
+            if own is not None:
+                check_whole(own, until_se=options.until_se, trials=missing)
+            store.part = own
             compute = run_locally if client is None else partial(run_on_dask, client)
             return self._finish(store, options, passes, missing, reporter, compute)
+
+    def _created(
+        self, out: Path, given: dict[str, Any], overwrite: bool, part: Part | None
+    ) -> _Prepared | None:
+        """Create the store of a new run, or return None if another part has done so meanwhile."""
+        shared, seed = shared_options(self.settings), given.get("seed")
+        same = seed is None or shared.get("seed", seed) == seed
+        check(same, "seed", seed, f"{shared.get('seed')}, that of the settings")
+        try:
+            with new_folder(out, overwrite=overwrite):
+                options = RunOptions(**shared | given).resolved()
+                passes = self._passes(options)
+                return self._create(out, options, passes, overwrite, part), options, passes, None
+        except (FileExistsError, StoreBusyError):
+            if part is None or not (out / RESULTS).is_dir():
+                raise
+        return None
+
+    def _opened(self, out: Path, fixed: dict[str, Any], variable: dict[str, Any]) -> _Prepared:
+        """Open the store of a run, after checks that it is a run of this study."""
+        store = Store.open(out)
+        provenance.refuse_options(store, fixed)
+        stored = RunOptions.from_json(store.settings["settings"])
+        options = stored.extended(**variable)
+        passes = self._checked_passes(store, stored, options)
+        return store, options, passes, None if options == stored else options.trials
 
     def fingerprints(self) -> dict[str, dict[str, Fingerprint]]:
         """Return the fingerprint of each case and pass, as `{case: {pass: Fingerprint}}`.
@@ -262,6 +291,7 @@ class Study:
         options: RunOptions,
         passes: dict[str, dict[str, CasePass]],
         overwrite: bool,
+        part: Part | None,
     ) -> Store:
         """Create the store of a new run, with its options, environment and fingerprints."""
         facts = {
@@ -274,7 +304,10 @@ class Study:
             **self.facts,
         }
         cases = self._stored_cases(passes, options.trials)
-        return Store.create(out, facts, cases, overwrite=overwrite, deferred=True)
+        is_part = part is not None
+        return Store.create(
+            out, facts, cases, overwrite=overwrite, deferred=not is_part, patient=is_part
+        )
 
     def _checked_passes(
         self, store: Store, stored: RunOptions, options: RunOptions
@@ -317,6 +350,8 @@ class Study:
                     settings = {"settings": self._recorded(options)}
                     store = store.extend(trials, store.settings | settings)
                 fill(store, study_key(options.seed), passes, reporter, compute)
+                if store.part is not None:
+                    return Results(store, self.reporting, part=True)
                 results = Results(store, self.reporting)
                 trials = next_trial_count(results, options)
                 if trials is None:

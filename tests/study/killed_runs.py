@@ -39,7 +39,7 @@ class Piped:
 
 def write_and_die(path: Path, data: bytes, moment: str) -> None:
     """Die at a moment of writing a chunk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = files.temporary_of(path)
     if moment == "after the rename":
         original(path, data)
     elif moment == "in its place":

@@ -138,8 +138,9 @@ def test_kills_at_any_moment_of_an_overwrite_leave_a_store_or_none(tmp_path, mon
                 pass
         if (folder / "results").exists():
             left = Store.open(folder)
-            assert left.settings == {"seed": 0}
-            assert left.pending(NAME, "outcome") == []
+            is_new = left.settings == {"seed": 1}  # only the note on the lock was left to remove
+            assert is_new or left.settings == {"seed": 0}
+            assert (left.done(NAME, "outcome") if is_new else left.pending(NAME, "outcome")) == []
         again = Store.create(folder, {"seed": 1}, [a_case()], overwrite=True)
         assert again.done(NAME, "outcome") == []
         assert sorted(path.name for path in folder.iterdir()) == [".nrjax.lock", "results"]

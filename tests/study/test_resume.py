@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -55,13 +56,17 @@ def edit(folder, change):
 
 def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, monkeypatch):
     (copied / "summary.json").unlink()
-    for leftover in (".summary.json.1.tmp", "figures/.sums.png.1.tmp"):  # of a killed process
+    host = socket.gethostname().replace(".", "-")
+    dead = f"{host}.{2**22 + 1}.tmp"  # a number that no process has
+    for leftover in (f".summary.json.{dead}", f"figures/.sums.png.{dead}", ".summary.json.b.1.tmp"):
         (copied / leftover).touch()
+    os.utime(copied / ".summary.json.b.1.tmp", (0, 0))  # of another node, long ago
+    (copied / ".report.md.b.1.tmp").touch()  # another node may be writing this one
     edit(copied, lambda layout: layout["settings"].update(jaxlib="0.0"))  # nothing will run
     monkeypatch.setattr(np, "loadtxt", None)
     assert cli.main(["resume", str(copied)]) == 0
     assert (copied / "summary.json").exists()
-    assert not list(copied.rglob("*.tmp"))
+    assert [path.name for path in copied.rglob("*.tmp")] == [".report.md.b.1.tmp"]
     assert_same_bits(Store.open(copied), finished[10])
     figure = copied / "figures" / "sums.png"
     drawn = figure.read_bytes()
