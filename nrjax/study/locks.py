@@ -135,16 +135,23 @@ def _held(path: Path, *, patience: float = 0.0, note: bool = True) -> Iterator[N
             raise StoreBusyError(_busy(path, beside)) from error
         except NotImplementedError as error:  # filelock 3.15 without flock
             raise OSError(None, "its file system has no locks (flock)") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(held.release)
         if note:
-            with contextlib.suppress(OSError):  # the lock counts, not the note
-                beside.write_text(json.dumps(_holder()))
+            stack.enter_context(_noted(beside))
+        yield
+
+
+@contextlib.contextmanager
+def _noted(path: Path) -> Iterator[None]:
+    """Write who holds a lock, and remove it at the end. The lock counts, not the note."""
+    with contextlib.suppress(OSError):
+        path.write_text(json.dumps(_holder()))
+    try:
         yield
     finally:
-        if note:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
-        held.release()
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _holder() -> dict[str, str | int]:

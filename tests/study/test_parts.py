@@ -135,7 +135,7 @@ def test_files_that_overlap_hold_each_trial_once(tmp_path):
         shutil.copy(file, shorter / file.relative_to(longer))
     again = nrjax.Results.open(shorter)
     assert len(list(shorter.glob("results/walk/outcome/*.npz"))) == 3
-    assert again.distribution("near").trials == 50
+    assert again.trials == 50
     assert_same_bits(again.store, whole.store)
 
 
@@ -162,9 +162,9 @@ def test_trials_that_another_run_has_written_are_refused(tmp_path):
     store = Store.create(tmp_path, {"seed": 0}, [unlocked_writers.CASE])
     with store.writer() as writer:
         writer.write("a", "outcome", range(5, 9), unlocked_writers.numbers(range(5, 9)))
-    with store.writer() as writer:
-        with pytest.raises(StoreBusyError, match="trials 0 to 5 of a/outcome were written by"):
-            writer.write("a", "outcome", range(6), unlocked_writers.numbers(range(6)))
+    refused = pytest.raises(StoreBusyError, match="trials 0 to 5 of a/outcome were written by")
+    with store.writer() as writer, refused:
+        writer.write("a", "outcome", range(6), unlocked_writers.numbers(range(6)))
 
 
 @posix
