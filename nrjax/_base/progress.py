@@ -66,22 +66,43 @@ class Reporter:
             if self._is_drawn or self._done >= self._trials:
                 self._show()
 
+    def workers(self, connected: int, paused: int, lost: int) -> None:
+        """Record the numbers of workers of a cluster."""
+        with self._changed:
+            others = [f"{paused} paused"] * (paused > 0) + [f"{lost} lost"] * (lost > 0)
+            beside = f" ({', '.join(others)})" if others else ""
+            self._team = (
+                f", {connected} workers{beside}" if connected != 1 else f", 1 worker{beside}"
+            )
+            reason = "none connected" if not connected else "all paused, they lack memory"
+            was, self._waiting = self._waiting, ""
+            if connected == paused:
+                self._waiting = (
+                    f"waiting for workers ({reason}" + f", {lost} lost" * (lost > 0) + ")"
+                )
+            if was and not self._waiting:
+                self._last = self._clock()  # the wait was not for trials
+
     def _start(self, name: str, trials: int, done: int) -> None:
         self._name, self._trials, self._done = name, trials, done
+        self._team = self._waiting = ""
         self._new, self._seconds, self._activity = 0, 0.0, "compiling"
         self._last = self._clock()
 
     def _state(self) -> str:
         """Return the current activity, or trials per second and seconds left after new trials."""
         waited = self._clock() - self._last
+        if self._waiting:
+            return self._waiting
         if not self._new:
             if self._done == self._trials:
                 return "finished before"
-            return self._activity + (f" for {waited:,.0f} s" if waited >= 1 else "")
+            return self._activity + (f" for {waited:,.0f} s" if waited >= 1 else "") + self._team
         pace = self._seconds / self._new
         rate = f"{1 / pace:,.0f}" if pace < 0.1 else f"{1 / max(pace, 1e-9):.2g}"
         left = max((self._trials - self._done) * pace - waited, 0)
-        return f"{rate} trials/s" + (f", {left:,.0f} s left" if self._done < self._trials else "")
+        ahead = f", {left:,.0f} s left" if self._done < self._trials else ""
+        return f"{rate} trials/s{ahead}{self._team}"
 
     def _show(self) -> None:
         line = f"{self._name}: {self._done:,} of {self._trials:,} trials, {self._state()}"

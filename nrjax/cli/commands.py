@@ -87,7 +87,8 @@ class _Resume(_OnFolder):
                 conclude(results)  # does not load the study, whose data may be missing
             else:
                 study = source.stored(store)
-                options = {**changes, "part": part, "progress": bar, "client": client}
+                options = {**changes, "part": part, "progress": bar}
+                options |= self.cluster.given(client)
                 results = study.run(self.folder, **options)
             _conclude(results, part)
 
@@ -251,7 +252,7 @@ def _run(
             stack.enter_context(new_folder(out, overwrite=overwrite))
         client, bar = stack.enter_context(cluster.client()), stack.enter_context(progress())
         study = source.study(settings, options)
-        results = study.run(out, **chosen, progress=bar, client=client)
+        results = study.run(out, **chosen, progress=bar, **cluster.given(client))
     _conclude(results, part)
 
 

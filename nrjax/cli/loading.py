@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from nrjax._base.validation import check
 from nrjax.papers import STUDIES
-from nrjax.study.dask import USER_MODULE_PREFIX
+from nrjax.study.dask_worker import USER_MODULE_PREFIX
 from nrjax.study.options import RunOptions, check_settings, shared_options, to_json
 from nrjax.study.results import Reporting
 from nrjax.study.store import Store

@@ -14,7 +14,16 @@ import tyro
 
 from nrjax._base.validation import check
 from nrjax.study import devices
-from nrjax.study.dask import import_cloudpickle
+from nrjax.study.dask_worker import import_cloudpickle
+
+_OWN_TIMEOUT = 120.0
+"""The default of `worker_timeout` for processes of this machine."""
+
+_TLS = (
+    ". For TLS set the variables DASK_DISTRIBUTED__COMM__TLS__CA_FILE, "
+    "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT and DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY to the "
+    "files of your certificates"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +52,22 @@ class Cluster:
     Attributes:
         scheduler: Address of a Dask scheduler, such as tcp://node1:8786, whose workers run the
             trials.
+        scheduler_file: File that `dask scheduler --scheduler-file` wrote, in place of the address.
         workers: Number of processes on this machine that run the trials.
+        worker_timeout: Seconds without a worker after which to give up; by default 120 with
+            --workers, and otherwise never.
     """
 
     scheduler: str | None = None
+    scheduler_file: Path | None = None
     workers: int | None = None
+    worker_timeout: float | None = None
+
+    def given(self, client: Any) -> dict[str, Any]:
+        """Return the arguments of `Study.run` for a client from `client`."""
+        own = None if self.workers is None else _OWN_TIMEOUT  # nobody starts them again
+        timeout = own if self.worker_timeout is None else self.worker_timeout
+        return {"client": client, "worker_timeout": timeout}
 
     @contextlib.contextmanager
     def client(self) -> Iterator[Any]:
@@ -60,12 +80,23 @@ class Cluster:
         """
         is_count = self.workers is None or self.workers >= 1
         check(is_count, "workers", self.workers, "at least 1")
-        is_single = None in (self.scheduler, self.workers)
+        ways = {"scheduler": self.scheduler, "scheduler_file": self.scheduler_file}
+        given = [name for name, value in ways.items() if value is not None]
         hint = "The option --workers starts its own scheduler."
-        check(is_single, "scheduler", self.scheduler, "left out with --workers", hint)
+        is_single = not given or self.workers is None
+        check(
+            is_single, "".join(given[:1]), given and ways[given[0]], "left out with --workers", hint
+        )
+        expected = "left out with --scheduler-file"
+        check(len(given) < 2, "scheduler", self.scheduler, expected)
+        file = self.scheduler_file
+        if file is not None and not file.is_file():
+            raise FileNotFoundError(f"scheduler_file must be a file, and there is none at {file}")
         devices.configure_jax(devices.cores())
         _check_matplotlib()
-        if self.scheduler is None and self.workers is None:
+        if not given and self.workers is None:
+            expected = "left out without workers of a cluster"
+            check(self.worker_timeout is None, "worker_timeout", self.worker_timeout, expected)
             yield None
             return
         import_cloudpickle()
@@ -73,13 +104,17 @@ class Cluster:
 
         with contextlib.ExitStack() as stack:
             if self.workers is None:
+                where: Any = {"address": self.scheduler}
+                if file is not None:
+                    where = {"scheduler_file": str(file)}
                 try:
-                    client = Client(self.scheduler, timeout="30s")
-                except (OSError, ValueError) as error:
+                    client = Client(**where, timeout="30s")
+                except (OSError, ValueError, TypeError, RuntimeError) as error:
                     expected = "the address of a Dask scheduler that can be reached from here"
+                    hint = _TLS if str(self.scheduler).startswith("tls:") else ""
                     raise OSError(
-                        f"scheduler must be {expected}, such as tcp://node1:8786 "
-                        f"(got {self.scheduler!r}: {error})"
+                        f"{given[0]} must be {expected}, such as tcp://node1:8786 "
+                        f"(got {str(ways[given[0]])!r}: {error}){hint}"
                     ) from error
             else:
                 cluster = LocalCluster(

@@ -1,27 +1,24 @@
 """The execution of a study on a Dask cluster: workers run trials, the client writes them.
 
 A trial is a pure function of the study and the trial's number, so its result does not depend on
-the worker. If a worker dies, Dask gives the worker's tasks to other workers. Each worker receives
-the study once, compiles each program once, and uses all of its devices.
+the worker. If a worker stops, other workers repeat its trials.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
-import pickle
-import sys
-import threading
+import queue
 import time
+import warnings
 from collections import deque
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import jax
 from jax import Array
 
-from nrjax._base.extras import missing
-from nrjax.study import devices, provenance
+from nrjax.study.dask_team import Team
+from nrjax.study.dask_worker import Refusal, environment_of, run_chunk, serialise
 from nrjax.study.local import (
     FILE_SECONDS,
     CasePasses,
@@ -30,27 +27,36 @@ from nrjax.study.local import (
     Pending,
     Task,
     largest_file,
-    programs,
 )
 from nrjax.study.store import Store
-
-USER_MODULE_PREFIX = "nrjax_study_"
-"""The prefix of the module name under which the file of a study is imported."""
 
 _RETRIES = 2
 """The number of times that Dask repeats a task after an error."""
 
+_LOOK_SECONDS = 2.0
+"""The seconds between two looks at the workers."""
+
 
 def run_on_dask(
-    client: Any, store: Store, key: Array, passes: CasePasses, pending: Pending, progress: Any
+    client: Any,
+    store: Store,
+    key: Array,
+    passes: CasePasses,
+    pending: Pending,
+    progress: Any,
+    *,
+    worker_timeout: float | None = None,
 ) -> Computed:
     """Run pending trials on the workers of a Dask client, and yield the arrays of each file.
 
+    Workers whose results would differ are left out. The file of a chunk on which several workers
+    stopped is tried again alone, at the end: workers also stop because their job ends.
+
     Raises:
-        ValueError: a worker would compute other results; the message lists the reasons.
-        ConnectionError: several workers died during one task, or the scheduler is unreachable.
+        ValueError: all workers would compute other results; the message lists the reasons.
+        ConnectionError: several workers died during one task that ran alone, there is no worker for
+            `worker_timeout` seconds, all are paused, or the scheduler is unreachable.
     """
-    from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
     count = sum(len(span) for spans in pending.values() for span in spans)
@@ -59,51 +65,99 @@ def run_on_dask(
     if progress is not None:
         total = sum(len(store.wanted(case, name)) for case, name, _ in store.passes())
         progress.begin("all cases", "on the cluster", total, total - count)
-    environment = {name: store.settings[name] for name in provenance.environment()}
+    environment = environment_of(store.settings)
     data = serialise(passes, key, store.settings["fingerprints"])
     digest = hashlib.sha256(data).hexdigest()
     # The study is the result of a task, which survives lost workers. Scattered data would not.
     study = client.submit(_study_data, data, key=f"nrjax-study-{digest}", pure=False)
-    waiting = _Waiting(store, passes, pending)
+    waiting, suspects = _Waiting(store, passes, pending), deque[Task]()
     tasks: dict[Any, Task] = {}
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    team = Team(client, progress, worker_timeout)
+    store.workers = team.counts
+    alone: Task | None = None
 
-    def submit() -> list[Any]:
-        """Submit tasks until every thread of the workers has one to run and one in its queue."""
-        futures = []
-        while waiting and len(tasks) < 2 * max(1, sum(client.nthreads().values())):
-            task = waiting.pop()
-            future = client.submit(
-                run_chunk, study, digest, environment, task, pure=False, retries=_RETRIES
-            )
-            tasks[future] = task
-            futures.append(future)
-        return futures
+    def submit(task: Task) -> None:
+        where = {"workers": team.good, "allow_other_workers": True} if team.refused else {}
+        future = client.submit(
+            run_chunk, study, digest, environment, task, pure=False, retries=_RETRIES, **where
+        )
+        tasks[future] = task
+        future.add_done_callback(done.put)
 
-    before = time.monotonic()
+    before = looked = time.monotonic()
     try:
-        completed = as_completed(submit())
-        for future in completed:
+        team.look()
+        while True:
+            # Each worker has one file to run, and one in its queue.
+            while waiting and len(tasks) < 2 * max(1, len(team.good)):
+                submit(waiting.pop())
+            if not tasks and suspects:
+                alone = suspects.popleft()
+                submit(alone)
+            if not tasks:
+                return
+            future = None
+            with contextlib.suppress(queue.Empty):
+                future = done.get(timeout=_LOOK_SECONDS)
+            if time.monotonic() - looked >= _LOOK_SECONDS:
+                team.look()
+                looked = time.monotonic()
+            if future is None:
+                continue
             task = tasks.pop(future)
             if future.cancelled():
-                raise ConnectionError("the Dask scheduler is gone; finished trials are kept")
+                _lost(client)
             try:
-                arrays, seconds, compiling = future.result()
+                reply = future.result()
             except KilledWorker as error:
-                last = task.first + task.trials - 1
-                raise ConnectionError(
-                    f"several workers died from trials {task.first} to {last} of "
-                    f"{task.case}/{task.name}; finished trials are kept. See the logs of the "
-                    "workers (too little memory?)"
-                ) from error
+                if task == alone:
+                    _killed(task, error)
+                suspects.append(task)
+                continue
+            if isinstance(reply, Refusal):
+                if team.refuse(reply.worker):
+                    what = f"worker {reply.worker} cannot take part, since {reply.reason}"
+                    if not team.good:
+                        raise ValueError(what)
+                    warnings.warn(f"{what}. The others go on.", stacklevel=2)
+                submit(task)
+                continue
+            arrays, seconds, compiling = reply
             waiting.took(task, seconds)
-            completed.update(submit())
             yield task, arrays, seconds, compiling
             now = time.monotonic()
             if progress is not None:
                 progress.advance(task.trials, now - before)
             before = now
+    except OSError as error:
+        if client.status == "running" or error.errno is not None:
+            raise
+        _lost(client)
     finally:
         client.cancel([*tasks], force=True)
+
+
+def _lost(client: Any) -> NoReturn:
+    address = getattr(getattr(client, "scheduler", None), "address", "")
+    text = f"the Dask scheduler {address} is gone; finished trials are kept: start a scheduler"
+    raise ConnectionError(errno.ECONNRESET, text)
+
+
+def _killed(task: Task, error: Exception) -> NoReturn:
+    """Raise the error of a task that stops its workers although it runs alone."""
+    last = task.first + task.trials - 1
+    raise ConnectionError(
+        errno.ECONNABORTED,
+        f"several workers stopped during trials {task.first} to {last} of {task.case}/{task.name}, "
+        "which ran alone; finished trials are kept. See the logs of the workers: if they lack "
+        "memory, give more. If their jobs end (walltime, preemption), start workers with "
+        "--lifetime, a few minutes less than the walltime",
+    ) from error
+
+
+def _study_data(data: bytes) -> bytes:
+    return data
 
 
 class _Waiting:
@@ -135,84 +189,3 @@ class _Waiting:
         pace = self._pace.get((task.case, task.name))
         if pace is not None:
             pace.took(task.trials, seconds)
-
-
-def serialise(passes: CasePasses, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
-    """Return the passes, key and fingerprints of a study as bytes to send to the workers.
-
-    The bytes include the modules of the study's file or notebook.
-
-    Raises:
-        ValueError: a part of the study cannot be pickled.
-    """
-    cloudpickle = import_cloudpickle()
-    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
-    folders = {name: Path(file).parent for name, file in files.items() if file}
-    own = {folder for name, folder in folders.items() if name.startswith(USER_MODULE_PREFIX)}
-    for name, folder in folders.items():  # the study's file, and modules that lie next to it
-        if folder in own:
-            cloudpickle.register_pickle_by_value(sys.modules[name])
-    try:
-        return cloudpickle.dumps((passes, jax.random.key_data(key), fingerprints))
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise ValueError(f"study must be of parts that can be pickled (got: {error})") from error
-
-
-def _study_data(data: bytes) -> bytes:
-    return data
-
-
-_LOCK = threading.Lock()
-"""A lock to compute one file at a time, since a file uses all devices of the worker."""
-
-_STUDY: dict[str, tuple[Any, Any]] = {}
-"""The programs and the key of the study that this worker ran last, by the study's digest."""
-
-
-def run_chunk(
-    data: bytes, digest: str, environment: Mapping[str, Any], task: Task
-) -> tuple[dict[str, Any], float, float]:
-    """Run the trials of one file in a worker.
-
-    Raises:
-        ValueError: the results would differ from those of the client's environment or code.
-    """
-    from distributed import get_worker
-
-    with _LOCK:
-        worker = get_worker()
-        devices.configure_jax(worker.state.nthreads)
-        changes = provenance.environment_changes(environment)
-        if changes:
-            raise ValueError(
-                f"worker {worker.address} cannot take part, since its results would differ: "
-                + "; ".join(changes)
-            )
-        start = time.perf_counter()
-        if digest not in _STUDY:
-            passes, key_data, fingerprints = import_cloudpickle().loads(data)
-            # The worker may have imported an older version of a module.
-            if provenance.fingerprints(passes) != fingerprints:
-                raise ValueError(
-                    f"worker {worker.address} cannot take part: its code of the study or nrjax is "
-                    "not the client's; restart it"
-                )
-            _STUDY.clear()
-            _STUDY[digest] = programs(passes, fingerprints), jax.random.wrap_key_data(key_data)
-        compiled_programs, key = _STUDY[digest]
-        program = compiled_programs[task.case, task.name]
-        program.compile(key)
-        compiled = time.perf_counter()
-        run = program.run if task.trials <= program.launch_size else program.run_all
-        arrays = run(key, task.trials, task.first)
-        return arrays, time.perf_counter() - compiled, compiled - start
-
-
-def import_cloudpickle() -> Any:
-    """Return the module cloudpickle, or raise ModuleNotFoundError if Dask is not installed."""
-    try:
-        import cloudpickle
-        import distributed  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise missing(error.name, "a cluster", "cluster") from error
-    return cloudpickle

@@ -10,9 +10,14 @@ from nrjax._base.validation import check
 
 
 def cores() -> int:
-    """Return the number of processor cores that this process may use."""
+    """Return the number of processor cores that this process may use.
+
+    Slurm's number of cores per task counts too, since not all clusters enforce it.
+    """
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    found = len(affinity(0)) if affinity else os.cpu_count() or 1
+    stated = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(found, max(int(stated), 1)) if stated.isdecimal() else found
 
 
 def configure_jax(devices: int) -> None:

@@ -253,6 +253,8 @@ class Results(_Reported):
         """
         self._prepare()
         summary = self.summary()
+        if self.store.workers is not None:
+            summary["workers"] = self.store.workers
         writer.write_document(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
         before = time.monotonic()
         self.write_figures(writer)

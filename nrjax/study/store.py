@@ -49,9 +49,11 @@ class Store:
         cases: descriptions of the cases by name, in the order of the study.
         checksum: checksum of the schema when the store was opened.
         part: the part of the run that is written by this store, or None for the whole run.
+        workers: numbers of workers of the cluster that ran trials for this store, or None.
     """
 
     part: Part | None = None
+    workers: dict[str, int] | None = None
 
     def __init__(
         self,

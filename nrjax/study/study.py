@@ -17,7 +17,7 @@ from nrjax._base.keys import study_key
 from nrjax._base.notions import notion_of
 from nrjax._base.sensitivities import relation_of
 from nrjax._base.tracing import sharing_traces
-from nrjax._base.validation import check
+from nrjax._base.validation import check, check_positive
 from nrjax.engine.interaction import Interaction
 from nrjax.study import provenance
 from nrjax.study.case import Case, Quantity
@@ -155,6 +155,7 @@ class Study:
         overwrite: bool = False,
         progress: bool | Progress = True,
         client: Any = None,
+        worker_timeout: float | None = None,
         part: tuple[int, int] | str | None = None,
     ) -> Results:
         """Run the pending trials, and write results, a report and figures to the folder.
@@ -180,6 +181,8 @@ class Study:
                 every ten seconds. You can also pass an object with methods `begin` and `advance`.
             client: `dask.distributed.Client` whose workers run the trials; None runs the trials in
                 this process.
+            worker_timeout: seconds without a worker of the client until the run fails; None waits
+                for ever.
             part: `(3, 100)` or "3/100" runs only the third of 100 equal parts of the trials, in the
                 same folder as the other parts or in one of its own. No report is written. When all
                 parts are done, `Results.merge` makes one run of them, with the bits of a single
@@ -191,9 +194,12 @@ class Study:
                 range.
             StoreBusyError: another process is writing to the folder.
             DamagedError: files of the results are broken.
+            ConnectionError: the scheduler of the client is gone, or its workers cannot go on.
             OSError: the folder cannot be written to, or the disk is full.
         """
         check_run(folder, overwrite, progress, client)
+        if worker_timeout is not None:
+            check_positive("worker_timeout", worker_timeout)
         own = Part.of(part)
         if own is not None:
             check_whole(own, overwrite=overwrite, until_se=until_se)
@@ -214,7 +220,9 @@ class Study:
             if own is not None:
                 check_whole(own, until_se=options.until_se, trials=missing)
             store.part = own
-            compute = run_locally if client is None else partial(run_on_dask, client)
+            compute: Any = run_locally
+            if client is not None:
+                compute = partial(run_on_dask, client, worker_timeout=worker_timeout)
             return self._finish(store, options, passes, missing, reporter, compute)
 
     def _created(

@@ -1,5 +1,6 @@
 """A study on Dask workers in real processes: killed, added and refused."""
 
+import io
 import os
 import shutil
 import signal
@@ -18,8 +19,9 @@ pytest.importorskip("distributed")
 import distributed
 
 import nrjax
+from nrjax._base.progress import Reporter
 from nrjax.cli import loading
-from nrjax.study import dask, local, provenance
+from nrjax.study import dask, dask_team, dask_worker, local, provenance
 from nrjax.study.options import RunOptions
 from tests.study import small
 from tests.study.interrupted import Then, assert_same_bits
@@ -100,7 +102,7 @@ def test_a_worker_that_is_added_gets_chunks(client, workers, alone, tmp_path):
 
     try:
         results = run(tmp_path / "run", client, Then(1, add))
-        busy = client.run(lambda: len(dask._STUDY))
+        busy = client.run(lambda: len(dask_worker._STUDIES))
     finally:
         workers.scale(2)
     assert results == alone
@@ -132,7 +134,8 @@ def test_a_killed_client_loses_nothing_that_was_done(client, workers, alone, tmp
 def test_a_worker_that_would_give_other_bits_is_refused(client, tmp_path, monkeypatch):
     environment = provenance.environment()
     monkeypatch.setattr(provenance, "environment", lambda: environment | {"jaxlib": "0.0.1"})
-    with pytest.raises(ValueError, match=r"worker tcp.* cannot take part.*jaxlib is '.*was '0.0.1"):
+    refused = pytest.raises(ValueError, match=r"worker tcp.* cannot take part.*jaxlib .*was '0.0.1")
+    with pytest.warns(match="The others go on"), refused:
         run(tmp_path / "run", client)
 
 
@@ -170,12 +173,147 @@ def test_a_worker_with_other_code_is_refused(client):
     passes = study._passes(RunOptions(trials=TRIALS, chunk=CHUNK))
     prints, task = provenance.fingerprints(passes), local.Task("walk", "outcome", 0, CHUNK)
     other = {"walk": {"outcome": prints["walk"]["outcome"][::-1]}}
-    environment = provenance.environment()
+    environment = dask_worker.environment_of(provenance.environment())
 
     def run_chunk(prints):
-        data = dask.serialise(passes, jax.random.key(0), prints)
-        return client.submit(dask.run_chunk, data, repr(prints), environment, task).result()
+        data = dask_worker.serialise(passes, jax.random.key(0), prints)
+        return client.submit(dask_worker.run_chunk, data, repr(prints), environment, task).result()
 
     assert run_chunk(prints)[0]["place"].shape == (CHUNK,)
-    with pytest.raises(ValueError, match="its code of the study or nrjax is not"):
-        run_chunk(other)
+    assert "its code of the study or nrjax is not" in run_chunk(other).reason
+    environment["python"] = "3.0"
+    assert "Python is 3." in run_chunk(prints).reason
+
+
+@pytest.fixture
+def fragile(client, workers, monkeypatch):
+    """A cluster that gives a chunk up after the first worker that stops while it holds it."""
+    monkeypatch.setattr(workers.scheduler, "allowed_failures", 0)
+    yield client
+    workers.scale(0)
+    workers.scale(2)
+
+
+@pytest.mark.long
+@posix
+def test_workers_that_stop_cost_no_run(fragile, alone, workers, tmp_path):
+    class Stopping(Then):
+        def advance(self, trials, seconds):
+            self.left -= 1
+            if self.left >= 0:
+                os.kill(next(iter(workers.workers.values())).pid, signal.SIGTERM)
+
+    assert run(tmp_path / "run", fragile, Stopping(3)) == alone
+
+
+@pytest.mark.long
+@posix
+def test_a_chunk_that_stops_its_worker_alone_is_named(fragile, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask, "run_chunk", _stopping)
+    with pytest.raises(ConnectionError, match=r"stopped during trials 0 to 1 of .* ran alone"):
+        run(tmp_path / "run", fragile)
+    assert len(list((tmp_path / "run/results/walk/outcome").glob("*.npz"))) == TRIALS // CHUNK - 1
+
+
+def _stopping(data, digest, environment, task):
+    if task.first == 0:
+        os._exit(1)
+    return dask_worker.run_chunk(data, digest, environment, task)
+
+
+@pytest.mark.long
+@posix
+def test_a_worker_that_differs_is_left_out(client, workers, alone, tmp_path):
+    """It computes in float64. The others do the work."""
+    options = ["--nthreads", "1", "--no-dashboard"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_worker", workers.scheduler_address, *options],
+        env=os.environ | {"JAX_ENABLE_X64": "1"},
+    )
+    try:
+        client.wait_for_workers(3, timeout=120)
+        with pytest.warns(match=r"precision is 'float64' here.*The others go on"):
+            assert run(tmp_path / "run", client) == alone
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.long
+@posix
+def test_the_loss_of_the_scheduler_is_told_in_one_sentence(tmp_path):
+    file = tmp_path / "scheduler.json"
+    found = ["--scheduler-file", str(file)]
+    scheduler = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_scheduler",
+            "--port",
+            "0",
+            "--no-dashboard",
+            *found,
+        ]
+    )
+    worker = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+            *found,
+        ]
+    )
+    lost = r"scheduler tcp://\S+ is gone; finished trials are kept: start .* the same call of Study"
+    try:
+        with distributed.Client(scheduler_file=str(file), timeout="60s") as client:
+            client.wait_for_workers(1, timeout=120)
+            with pytest.raises(ConnectionError, match=lost):
+                run(tmp_path / "run", client, Then(2, scheduler.kill))
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
+
+
+def test_a_run_without_workers_says_that_it_waits_and_gives_up(tmp_path):
+    shown = io.StringIO()
+    study = nrjax.Study("walks", {"walk": LongWalk()})
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster,
+        distributed.Client(cluster) as client,
+        Reporter(shown, True, time.monotonic) as progress,
+        pytest.raises(ConnectionError, match=r"no worker .* for \d+ s; finished trials are kept"),
+    ):
+        study.run(tmp_path, trials=4, progress=progress, client=client, worker_timeout=3)
+    assert "waiting for workers (none c" in shown.getvalue()  # cut at the width of a terminal
+
+
+class _Scheduler:
+    """A client whose scheduler has some workers."""
+
+    def __init__(self, **status):
+        self.status = status
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {name: {"status": status} for name, status in self.status.items()}}
+
+
+def test_workers_that_are_all_paused_end_the_run_after_a_minute(monkeypatch):
+    now, seen = [0.0], []
+    monkeypatch.setattr(dask_team.time, "monotonic", lambda: now[0])
+    client, progress = _Scheduler(a="running", b="paused"), Then(0)
+    progress.workers = lambda *numbers: seen.append(numbers)
+    team = dask_team.Team(client, progress, None)
+    team.look()
+    assert team.good == ["a"]
+    client.status = {"b": "paused"}
+    now[0] = 59.0
+    team.look()
+    assert seen == [(2, 1, 0), (1, 1, 1)]
+    now[0] = 61.0
+    with pytest.raises(ConnectionError, match="all 1 workers have been paused for 61 s"):
+        team.look()
+    assert team.counts == {"connected": 2, "paused": 1, "lost": 1, "refused": 0}

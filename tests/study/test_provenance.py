@@ -20,7 +20,7 @@ import nrjax
 from nrjax.cli import loading
 from nrjax.cli.loading import from_json
 from nrjax.simulation import montecarlo
-from nrjax.study import dask, provenance
+from nrjax.study import dask_worker, provenance
 from nrjax.study.options import RunOptions, to_json
 from tests.study import cheap
 
@@ -342,4 +342,4 @@ def test_a_study_that_cannot_be_pickled_is_refused():
     passes = passes_of(Inner())
     vars(passes["a"]["outcome"])["lock"] = threading.Lock()
     with pytest.raises(ValueError, match="study must be of parts that can be pickled"):
-        dask.serialise(passes, jax.random.key(0), {})
+        dask_worker.serialise(passes, jax.random.key(0), {})
