@@ -31,7 +31,7 @@ from nrjax.cli.designing import Design
 from nrjax.cli.fingerprinting import Fingerprint
 from nrjax.cli.options import Cluster, Output, checked, unchecked
 from nrjax.papers import OWN_TABLE, STUDIES
-from nrjax.study import devices, merging
+from nrjax.study import devices
 from nrjax.study.files import RESULTS, new_folder
 from nrjax.study.locks import Part
 from nrjax.study.options import RunOptions, shared_options
@@ -108,7 +108,7 @@ class _Merge:
         check(single or self.out is not None, "out", self.out, "given for several folders", hint)
         reporting = loading.reporting_of(Store.open(self.folders[0]))
         devices.configure_jax(devices.cores())
-        results = merging.merge(self.folders, self.out or self.folders[0], reporting)
+        results = Results.merge(self.folders, self.out or self.folders[0], reporting)
         _show(results)
         _print_folder(results)
 

@@ -18,9 +18,7 @@ from nrjax.study.checks import check_path
 from nrjax.study.chunks import disjoint, encode_chunk, file_of
 from nrjax.study.files import UnfinishedError
 from nrjax.study.locks import lock, parts_of, parts_with
-from nrjax.study.results import Reporting, Results
 from nrjax.study.store import Store
-from nrjax.study.study import conclude
 
 _FREE = ("platform", "source")
 """Recorded facts that may differ between the parts: a kernel's version, the path of a file."""
@@ -32,12 +30,8 @@ Spans = dict[range, Store]
 """The files of a pass by their trials, each with the store that holds it."""
 
 
-def merge(
-    folders: Iterable[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    reporting: Reporting | None = None,
-) -> Results:
-    """Merge the parts of one run, as `Results.merge` describes, with reports by `reporting`."""
+def merge(folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Store:
+    """Merge the parts of one run, as `Results.merge` describes, and return the store."""
     check_path(out)
     listed = isinstance(folders, Iterable) and not isinstance(folders, (str, bytes))
     names = [*folders] if listed else []
@@ -60,9 +54,7 @@ def merge(
         files.remove_temporary(target.folder)
         for (case, name), spans in found.items():
             _bring(target, case, name, spans)
-    results = Results(Store.open(target.folder), reporting)
-    conclude(results)
-    return results
+    return Store.open(target.folder)
 
 
 def _check_same(first: Store, other: Store) -> None:

@@ -16,6 +16,7 @@ from nrjax._base.outcome import Outcome, describe_failures, failure_hints
 from nrjax._base.sensitivities import describe_relation
 from nrjax._base.validation import check, check_choice
 from nrjax.guarantees.notions import PUBLIC_TEST
+from nrjax.study import merging
 from nrjax.study import report as reports
 from nrjax.study.case import FIELDS
 from nrjax.study.checks import check_goal, check_known, check_mapping
@@ -24,8 +25,7 @@ from nrjax.study.files import REPORT, SUMMARY
 from nrjax.study.frame import Frame
 from nrjax.study.histograms import Histogram, read_histograms
 from nrjax.study.schema import Pass, StoredCase, Variable
-from nrjax.study.store import Store
-from nrjax.study.writing import Writer
+from nrjax.study.store import Store, Writer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,7 +186,10 @@ class Results(_Reported):
 
     @classmethod
     def merge(
-        cls, folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]
+        cls,
+        folders: Iterable[str | os.PathLike[str]],
+        out: str | os.PathLike[str],
+        reporting: Reporting | None = None,
     ) -> Results:
         """Merge the parts of one run into a folder, and write the report and the figures there.
 
@@ -196,6 +199,7 @@ class Results(_Reported):
         Args:
             folders: folders of `Study.run(..., part=...)`, or of the whole run.
             out: a new folder for the run, or one of the folders, which is then completed.
+            reporting: maker of the report and the figures; None for the standard ones.
 
         Raises:
             ValueError: the folders hold different runs: of another study, seed, number of trials
@@ -204,9 +208,10 @@ class Results(_Reported):
                 nothing is written.
             FileExistsError, StoreBusyError, DamagedError, OSError: as for `Study.run`.
         """
-        from nrjax.study import merging  # which imports this module's classes
-
-        return merging.merge(folders, out)
+        results = cls(merging.merge(folders, out), reporting)
+        with results.store.writer() as writer:
+            results.write_reports(writer)
+        return results
 
     def __repr__(self) -> str:
         part = "" if self.store.part is None else f"part {self.store.part} of "

@@ -22,7 +22,6 @@ from nrjax.study import locks
 from nrjax.study.chunks import disjoint, overlap
 from nrjax.study.files import StoreBusyError, StoreError, UnfinishedError
 from nrjax.study.locks import Part
-from nrjax.study.merging import merge
 from nrjax.study.store import Store
 from tests.study import cheap, unlocked_writers
 from tests.study.interrupted import assert_same_bits
@@ -64,14 +63,14 @@ def test_parts_make_the_bits_of_one_run(whole, keep, tmp_path, total, shared):
         assert f"part {number + 1}/{total}" in repr(done)
         assert not (folder / "summary.json").exists()
     out = folders[0] if shared else tmp_path / "out"
-    merged = merge(dict.fromkeys(folders), out, cheap.Quiet())
+    merged = nrjax.Results.merge(dict.fromkeys(folders), out, cheap.Quiet())
     assert bits(merged) == bits(whole)
     assert (out / "report.md").exists()
     if keep == "trials":
         assert_same_bits(merged.store, whole.store)
     else:  # one file, however many parts there were
         assert len(list(out.glob("results/walk/outcome/*.npz"))) == 1
-    assert bits(merge(folders, out, cheap.Quiet())) == bits(whole)
+    assert bits(nrjax.Results.merge(folders, out, cheap.Quiet())) == bits(whole)
 
 
 def test_a_part_that_is_missing_is_named(tmp_path):
