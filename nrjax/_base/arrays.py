@@ -84,13 +84,18 @@ def is_listed(value: Any) -> bool:
     return isinstance(value, Sequence) and not is_text and not hasattr(value, "__array__")
 
 
+def missing_entries(array: np.ndarray) -> np.ndarray:
+    """Return which entries of a result of `as_array` are missing."""
+    if array.dtype == object:
+        return np.array([_is_missing(e) for e in array.ravel().tolist()], bool).reshape(array.shape)
+    return array != array
+
+
 def count_missing(array: np.ndarray) -> int:
     """Return the number of missing entries of a result of `as_array`."""
-    if array.dtype == object:
-        return sum(map(_is_missing, array.ravel().tolist()))
     if array.dtype.names is not None:
         return sum(count_missing(array[name]) for name in array.dtype.names)
-    return int(np.sum(array != array))
+    return int(np.sum(missing_entries(array)))
 
 
 def _is_missing(entry: Any) -> bool:

@@ -29,7 +29,7 @@ from nrjax.cli.auditing import Audit
 from nrjax.cli.choosing import Choose
 from nrjax.cli.designing import Design
 from nrjax.cli.fingerprinting import Fingerprint
-from nrjax.cli.options import Cluster, Output, checked, unchecked
+from nrjax.cli.options import Cluster, Output, checked, joined, unchecked
 from nrjax.papers import OWN_TABLE, STUDIES
 from nrjax.study import devices
 from nrjax.study.files import RESULTS, new_folder
@@ -347,6 +347,7 @@ def _call(arguments: list[str]) -> None:
         return
     if arguments and arguments[0] in STUDIES:
         raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
+    arguments = joined(arguments)
     words = [part for word in arguments for part in word.split("=", word.startswith("--"))]
     for before, word in itertools.pairwise(["argument", *words]):
         check(word, before, word, "not empty")  # an empty path would mean the working directory

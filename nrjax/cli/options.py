@@ -136,6 +136,28 @@ def _check_matplotlib() -> None:
         check(False, "MPLBACKEND", backend, "unset, or a backend of Matplotlib", f"{error}")
 
 
+_JOINED = ("--bins", "--bounds", "--leave-out", "--missing")
+
+
+def joined(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with all values of a repeated list, of which argparse takes the last one."""
+    current: list[str] = []
+    groups, first = [current], dict[str, list[str]]()
+    for word in arguments:
+        option, *value = word.split("=", 1)
+        option = option.replace("_", "-")
+        if option in _JOINED:
+            if option not in first:
+                groups.append(first.setdefault(option, [option]))
+            current = first[option]
+            current.extend(value)
+        elif word.startswith("--"):
+            groups.append(current := [word])
+        else:
+            current.append(word)
+    return [word for group in groups for word in group]
+
+
 def unchecked(kind: type[Any], hidden: Sequence[str] = ()) -> type[Any]:
     """Return a subclass of a dataclass of options, for tyro, without checks of the values.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,6 +23,7 @@ from nrjax.datasets._dataset import (
 )
 from nrjax.datasets._files import PathLike, data_folder
 from nrjax.datasets._prepare import prepare
+from nrjax.datasets._rows import Missing, RowRules
 from nrjax.datasets.counts import Counts, count_keys, load_counts, zipf_counts, zipf_law
 from nrjax.datasets.flights import FLIGHTS
 from nrjax.datasets.tables import from_file, from_frame
@@ -97,6 +99,10 @@ def load(
     target: str | None = None,
     bounds: tables.Bounds = None,
     normalise: str = "l2_rows",
+    missing: Missing = "refuse",
+    leave_out: Sequence[str] = (),
+    person: str | None = None,
+    rows_per_person: int | None = None,
 ) -> Dataset:
     """Load a data set and scale it, as the papers' studies do.
 
@@ -115,6 +121,10 @@ def load(
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
             all rows by the largest l1 norm among the rows used, or by its bound if there are
             `bounds` (Ligett 2017).
+        missing: rule for missing cells of your own file, as for `from_frame`.
+        leave_out: columns of your own file that are not used.
+        person: column of your own file that identifies people, as for `from_frame`.
+        rows_per_person: largest number of rows of a person, as for `from_frame`.
 
     Raises:
         FileNotFoundError: the data are absent. The message names the file and its folder.
@@ -132,7 +142,9 @@ def load(
     count = None if rows is None or rows == "all" else int(rows)
     if name in _SOURCES:
         source = _SOURCES[name]
-        for option, value in (("target", target), ("bounds", bounds)):
+        own = {"target": target, "bounds": bounds, "person": person}
+        own |= {"missing": None if missing == "refuse" else missing, "leave_out": leave_out or None}
+        for option, value in own.items():
             check(value is None, option, value, f"None for {name}, which is prepared in one way")
         suited = " or ".join(other for other, each in _SOURCES.items() if task in each.tasks)
         expected, hint = f"{source.tasks[0]!r} for {name}", f"For {task} load {suited}."
@@ -143,7 +155,8 @@ def load(
     expected = f"one of {names}, or the path of a .csv or .npz file"
     check(Path(name).suffix.lower() in tables.SUFFIXES, "data", name, expected)
     table = tables.read(name, target, bounds)
-    return prepare(table, bounds, task, rows=count, normalise=normalise)
+    rules = RowRules(missing, leave_out, person, rows_per_person)
+    return prepare(table, bounds, task, rows=count, normalise=normalise, rules=rules)
 
 
 def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = uci.KDD99_URL) -> Path:

@@ -1,15 +1,23 @@
 """Functions that turn columns of a table into features, and a target into labels."""
 
-import re
-from collections.abc import Collection
+import datetime
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax._base.arrays import as_numbers
 from nrjax._base.validation import check
+from nrjax.datasets import _warnings
+from nrjax.datasets._cells import (
+    as_boolean,
+    as_date,
+    as_dates,
+    as_plain_numbers,
+    is_numeric,
+    is_text,
+)
 
 MAX_CATEGORIES = 50
 """Largest number of categories of a text column, unless they are stated."""
@@ -17,11 +25,7 @@ MAX_CATEGORIES = 50
 LARGEST = 1e38
 """Largest absolute value of a number. Larger ones often stand for missing values."""
 
-_NUMBER_LIKE = re.compile(r"[-+]?[$€£]?\s*\d[\d.,' ]*\s*[%$€£]?")
-"""A pattern for text that a person reads as a number, such as 1,000 or 5 %."""
-
-
-_BOOLEANS = ("False", "True")
+_DAY = np.timedelta64(1, "D")
 
 
 class PreparedColumn(NamedTuple):
@@ -42,155 +46,233 @@ class PreparedColumn(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-def as_column(what: str, array: np.ndarray) -> np.ndarray:
-    """Return a complete column of a table, from `as_array`, as numbers, booleans or text."""
-    if array.dtype == object:
-        return _of_objects(what, array)
-    if array.dtype.kind == "S":
-        return np.char.decode(array, "utf-8", "surrogateescape")
-    if array.dtype.kind in "biufU" and array.dtype != np.float16:
-        return array
-    wide = as_numbers(array)  # float16, bfloat16 and other narrow types
-    return array.astype(str) if wide is None else wide
+def is_number(value: Any) -> bool:
+    """Return whether a stated value is a number, and not a boolean."""
+    return isinstance(value, Real | Decimal) and not isinstance(value, bool | np.bool)
 
 
-def _of_objects(what: str, array: np.ndarray) -> np.ndarray:
-    """Return a column of Python objects as numbers, booleans or text."""
-    entries = array.ravel().tolist()
-    listed = any(isinstance(e, Collection) and not isinstance(e, (str, bytes)) for e in entries)
-    check(not listed, what, "lists, or other collections", "of numbers, booleans or text")
-    column: Any = np.array(entries)
-    if column.dtype == object and all(isinstance(entry, Real | Decimal) for entry in entries):
-        column = as_numbers(array)  # decimals, fractions, large integers
-    if column is None or column.dtype.kind not in "biuf":
-        column = np.array([str(entry) for entry in entries])
-        different = {(isinstance(entry, str), str(entry)) for entry in entries}
-        distinct = len(different) == len(set(column.tolist()))
-        hint = "Write all of them as numbers, or all as text."
-        check(distinct, what, "such as 1 and '1'", "of values that differ as text", hint)
-    return column.reshape(array.shape)
+def is_range(stated: Any) -> bool:
+    """Return whether stated bounds are a tuple of two numbers or of two dates.
+
+    A list is a list of categories.
+    """
+    if not isinstance(stated, tuple) or len(stated) != 2:
+        return False
+    return all(map(is_number, stated)) or all(as_date(end) is not None for end in stated)
 
 
-def is_interval(stated: Any) -> bool:
-    """Return whether stated bounds are two numbers, and not a list of categories."""
-    kinds = [isinstance(end, Real | Decimal) and not isinstance(end, bool) for end in stated]
-    return len(kinds) == 2 and all(kinds)
+def range_hint(name: str) -> str:
+    """Return how to write a range."""
+    return f"For a range write {name}=LOW:HIGH in the shell and (LOW, HIGH) in Python."
 
 
 def scale_column(where: str, name: str, column: np.ndarray, stated: Any) -> PreparedColumn:
-    """Clip numbers to their bounds, and scale the bounds to -1 and 1 (to 0 if equal)."""
+    """Clip numbers or dates to their range, which is scaled to -1 and 1 (to 0 if equal)."""
     expected = f"(LOW, HIGH), for a column of numbers of {where}"
-    check(is_interval(stated), f"bounds of {name!r}", stated, expected)
-    low, high = map(float, stated)
-    values = np.asarray(column, np.float64)
-    outside = int(np.sum((values < low) | (values > high)))
+    check(is_range(stated), f"bounds of {name!r}", stated, expected)
+    if is_number(stated[0]):
+        values = _as_numbers(where, name, column, stated)
+        low, high = map(float, stated)
+        shown = f"{low:g}", f"{high:g}"
+        # An end may have been rounded to the column's narrow type.
+        narrow = column.dtype if column.dtype.kind == "f" else np.dtype(np.float64)
+        with np.errstate(over="ignore"):
+            ends = np.array([low, high]).astype(narrow).astype(np.float64)
+        below, above = values < min(low, ends[0]), values > max(high, ends[1])
+    else:
+        first, last = (as_date(end) for end in stated)
+        values = (_as_dates(where, name, column, stated) - first) / _DAY
+        low, high = 0.0, float((last - first) / _DAY)
+        shown = _date_text(first), _date_text(last)
+        below, above = values < low, values > high
     half = (high - low) / 2
+    outside = int(np.sum(below) + np.sum(above))
+    remarks = _warnings.outside_range(name, shown, int(np.sum(below)), int(np.sum(above)), values)
+    remarks = remarks or _warnings.narrow_range(name, shown, values, high - low)
     values = (np.clip(values, low, high) - (low + high) / 2) / (half or 1)
-    done = f"{name} [{low:g}, {high:g}]"
+    done = f"{name} [{', '.join(shown)}]"
     done += f" ({outside:,} clipped)" if outside else ""
-    missed = f"Warning: no value of {name!r} lies within its bounds [{low:g}, {high:g}]."
-    remarks = (missed,) if outside == len(column) else ()
     return PreparedColumn(np.clip(values, -1, 1), (name,), done, remarks=remarks)
 
 
+def _as_numbers(where: str, name: str, column: np.ndarray, stated: Any) -> np.ndarray:
+    """Return a column as float64, also one of text in which each cell is a plain number."""
+    check(
+        column.dtype.kind != "M",
+        f"bounds of {name!r}",
+        stated,
+        "two dates, for a column of dates",
+    )
+    if not is_text(column):
+        return np.asarray(column, np.float64)
+    values = as_plain_numbers(column)
+    bad = int(np.sum(np.isnan(values)))
+    hint = (
+        f"{bad:,} of {len(column):,} cells are no plain number. Write 1000.5, not 1,000.5, and no "
+        "units, signs of currency or %. Leave cells without a number empty, and choose what "
+        "becomes of them with missing=. For files, pandas.read_csv has options: decimal, thousands and "
+        "na_values."
+    )
+    check(bad == 0, f"column {name!r} of {where}", "text", "numbers, as its bounds are", hint)
+    return values
+
+
+def _as_dates(where: str, name: str, column: np.ndarray, stated: Any) -> np.ndarray:
+    """Return a column as dates, also one of text in which each cell is an ISO date."""
+    is_date = is_text(column) or column.dtype.kind == "M"
+    check(is_date, f"bounds of {name!r}", stated, "two numbers, for a column of numbers")
+    dates = as_dates(column)
+    bad = int(np.sum(np.isnat(dates)))
+    hint = (
+        f"{bad:,} of {len(column):,} cells are no ISO date. Write dates as 2020-01-31. Other forms "
+        "are read by pandas.to_datetime(column, format=...)."
+    )
+    check(bad == 0, f"column {name!r} of {where}", "text", "dates, as its bounds are", hint)
+    return dates
+
+
 def indicators(
-    where: str, short: str, name: str, column: np.ndarray, stated: Any
+    where: str,
+    short: str,
+    name: str,
+    column: np.ndarray,
+    stated: Any,
+    order: Sequence[Any] | None = None,
 ) -> PreparedColumn:
-    """Return an indicator of each category: the stated ones, or else all values of the column."""
+    """Return an indicator of each category: the stated ones, or else all values of the column.
+
+    `order` has the categories of an ordered column.
+    """
     remarks: tuple[str, ...] = ()
+    rows = len(column)
     if stated is None:
-        categories = np.unique(column)
+        values = set(column.tolist())
+        got = f"text of {len(values)} values"
         expected = f"numbers (1000, not 1,000), or text of at most {MAX_CATEGORIES} values"
-        fits, got = len(categories) <= MAX_CATEGORIES, f"text of {len(categories)} values"
-        hint = "Drop or recode it, or list its categories in the bounds."
-        check(fits, f"column {name!r} of {where}", got, expected, hint)
-        remarks = _number_like(short, name, categories.tolist())
-    else:
-        column, categories = _as_numbers_or_text(name, column, stated)
-    values = (column[:, None] == categories).astype(np.float64)
-    none = len(column) - int(np.sum(values))
-    covered = stated is None or column.dtype.kind != "f" or 2 * none <= len(column)
-    expected = f"categories of most rows, not of {len(column) - none:,} of {len(column):,}"
-    hint = f"For a range write {name}=LOW:HIGH in the shell and (LOW, HIGH) in Python."
-    check(covered, f"bounds of {name!r}", stated, expected, hint)
-    if none == len(column):
-        remarks = (f"Warning: no value of {name!r} is one of its {len(categories)} categories.",)
-    done = f"{name} ({len(categories)} categories"
+        hint = "Leave it out (leave_out), recode it, or list its categories in the bounds."
+        hint += _warnings.kind_of_text(values, rows)
+        check(len(values) <= MAX_CATEGORIES, f"column {name!r} of {where}", got, expected, hint)
+        remarks = _warnings.unlisted(short, name, values, rows)
+    entries = order if stated is None else stated
+    codes, names = match(name, column, sorted(set(column.tolist())) if entries is None else entries)
+    none = int(np.sum(codes < 0))
+    if stated is not None:
+        # Two numbers for most rows of which neither stands are a range.
+        is_covered = 2 * none <= rows or not is_numeric(column)
+        is_covered |= len(names) > 2 and column.dtype.kind != "f"
+        expected = f"categories of most rows, not of {rows - none:,} of {rows:,}"
+        check(is_covered, f"bounds of {name!r}", stated, expected, range_hint(name))
+        remarks = _warnings.outside_list(name, names, column, codes)
+    done = f"{name} ({len(names)} categories"
     done += f"; others: {none:,})" if none else ")"
     derived = "" if stated is not None else f"the categories of {name}"
-    names = tuple(f"{name}={_as_text(category)}" for category in categories.tolist())
-    return PreparedColumn(values, names, done, derived, remarks)
+    made = (codes[:, None] == np.arange(len(names))).astype(np.float64)
+    return PreparedColumn(made, tuple(f"{name}={each}" for each in names), done, derived, remarks)
 
 
-def _as_numbers_or_text(
-    name: str, column: np.ndarray, stated: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a column and its stated categories, both as numbers, booleans or text."""
-    if column.dtype.kind == "b" and all(str(entry).title() in _BOOLEANS for entry in stated):
-        stated, column = [str(entry).title() for entry in stated], column.astype(str)
-    is_text = column.dtype.kind == "U"
-    kind, expected = (str, "text") if is_text else (np.float64, "numbers")
+def match(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, list[str]]:
+    """Return the place of each cell among stated categories, or -1, and their names.
+
+    Categories are compared as the column's kind: integers exactly, floats as the column holds them,
+    and text without blanks around it.
+    """
+    entries = [] if is_range(stated) and is_text(column) else list(stated)
+    cells, kind = column.tolist(), "text"
+    if is_text(column):
+        keys: list[Any] = [str(entry).strip() for entry in entries]
+        booleans, dates = [*map(as_boolean, entries)], [*map(as_date, entries)]
+        if None not in booleans and None not in (known := {c: as_boolean(c) for c in set(cells)}):
+            cells, keys = [known[cell] for cell in cells], booleans
+        elif None not in dates and not np.isnat(found := as_dates(column)).any():
+            cells, keys = found.tolist(), [date.item() for date in dates]  # pyright: ignore
+    elif column.dtype.kind == "M":
+        kind, keys = "dates", [date and date.item() for date in map(as_date, entries)]
+    else:
+        kind = "numbers" if is_numeric(column) else "False and True"
+        keys = [_as_number(entry, column.dtype) for entry in entries]
+    ok = 0 < len(keys) == len(set(keys)) and None not in keys
+    check(ok, f"bounds of {name!r}", stated, f"different categories, of {kind}", range_hint(name))
+    places = {key: place for place, key in enumerate(keys)}
+    codes = np.fromiter((places.get(cell, -1) for cell in cells), int, len(cells))
+    return codes, [_name_of(key, entry) for key, entry in zip(keys, entries, strict=True)]
+
+
+def _as_number(entry: Any, dtype: np.dtype) -> Any:
+    """Return a stated category as a number that a column of this type may hold, or None."""
+    if (boolean := as_boolean(entry)) is not None:
+        return boolean
     try:
-        categories = np.array([] if is_text and is_interval(stated) else list(stated)).astype(kind)
-    except ValueError:  # text for a column of numbers
-        categories = np.empty(0)
-    ok = 0 < len(categories) == len(set(categories.tolist()))
-    hint = f"For a range write {name}=LOW:HIGH in the shell and (LOW, HIGH) in Python."
-    check(ok, f"bounds of {name!r}", stated, f"different categories, of {expected}", hint)
-    return column.astype(kind), categories
+        try:
+            number = int(str(entry))
+        except ValueError:
+            number = float(entry)
+        if dtype.kind == "f":
+            number = float(np.array(number, np.float64).astype(dtype))
+    except (TypeError, ValueError, OverflowError):  # text, or out of range
+        return None
+    return None if number != number else number
 
 
-def _as_text(category: Any) -> str:
-    """Return a category as text, with 1.0 as 1."""
-    if isinstance(category, float):
-        return np.format_float_positional(category, trim="-")
-    return str(category)
+def _name_of(key: Any, entry: Any) -> str:
+    """Return the name of a category, with 1.0 as 1."""
+    if isinstance(key, datetime.datetime):
+        return _date_text(np.datetime64(key))
+    if isinstance(key, float):
+        return np.format_float_positional(float(entry), trim="-")
+    return str(key)
 
 
-def _number_like(short: str, name: str, values: list[str]) -> tuple[str, ...]:
-    """Return a warning if most values of a text column look like numbers."""
-    like = sum(_NUMBER_LIKE.fullmatch(value.strip()) is not None for value in values)
-    if not values or 2 * like < len(values):
-        return ()
-    plain = (value.lstrip("+-").replace(".", "", 1).isdigit() for value in values)
-    odd = next((value for value, fits in zip(values, plain, strict=True) if not fits), values[0])
-    return (
-        f"Warning: the column {name!r} of {short} looks like numbers but is text, as {odd!r} "
-        f"is: its {len(values)} values became {len(values)} columns of 0 and 1. If it holds "
-        "numbers, write 1000, not 1,000, and no units.",
-    )
+def _date_text(date: Any) -> str:
+    """Return a date without the time if that is midnight."""
+    return str(date.astype("datetime64[s]")).removesuffix("T00:00:00")
 
 
 def infer_task(where: str, y: np.ndarray) -> str:
     """Return "logistic" for a target of two values, and "ridge" for any other numbers."""
-    values = np.unique(y).tolist()
-    ok = len(values) == 2 or y.dtype.kind in "iuf"
-    check(ok, f"values of the target of {where}", values, "two labels, or numbers")
-    return "logistic" if len(values) == 2 else "ridge"
+    values = len(set(y.tolist()))
+    ok = values == 2 or is_numeric(y)
+    got = f"{values:,} different values"
+    check(ok, f"values of the target of {where}", got, "two labels, or numbers")
+    return "logistic" if values == 2 else "ridge"
 
 
-def labels(where: str, name: str, y: np.ndarray, stated: Any) -> PreparedColumn:
-    """Return a target of two values as -1 and 1, the order of the stated labels."""
-    values = np.unique(y)
+def labels(
+    where: str, name: str, y: np.ndarray, stated: Any, order: Iterable[Any] | None = None
+) -> PreparedColumn:
+    """Return a target of two values as -1 and 1, in the order of the stated labels.
+
+    `order` has the categories of an ordered column.
+    """
+    values = set(y.tolist())
     ok = len(values) == 2 and (y.dtype.kind != "f" or np.isfinite(y).all())
     hint = "For a real-valued target use task 'ridge' (--task ridge)."
-    check(ok, f"values of the target of {where}", values.tolist(), "exactly two labels", hint)
-    if stated is not None:
-        expected = f"its two labels {values.tolist()}"
-        hint = "The first becomes -1, the second 1."
-        y, values = _as_numbers_or_text(name, y, stated)
-        ok = len(values) == 2 and np.isin(y, values)
-        check(ok, f"bounds of {name!r}", stated, expected, hint)
-    first, second = map(_as_text, values.tolist())
+    got = f"{len(values):,} different values"
+    check(ok, f"values of the target of {where}", got, "exactly two labels", hint)
+    if stated is None:
+        entries = sorted(values) if order is None else [e for e in order if e in values]
+        codes, names = match(name, y, entries)
+    else:
+        codes, names = match(name, y, stated)
+        none = int(np.sum(codes < 0))
+        hint = (
+            f"{none:,} of {len(y):,} rows have another label. The first becomes -1, the second 1."
+        )
+        hint += _warnings.nearest(names, y, codes)
+        expected = f"the two labels of {where}"
+        check(len(names) == 2 and none == 0, f"bounds of {name!r}", stated, expected, hint)
     derived = "" if stated is not None or y.dtype.kind == "b" else f"the labels of {name}"
-    done = f"{name} ({first} is -1, {second} is 1)"
-    return PreparedColumn(np.where(y == values[1], 1.0, -1.0), (name,), done, derived)
+    done = f"{name} ({names[0]} is -1, {names[1]} is 1)"
+    return PreparedColumn(np.where(codes == 1, 1.0, -1.0), (name,), done, derived)
 
 
-def check_numbers(where: str, y: np.ndarray) -> None:
+def check_numbers(where: str, y: np.ndarray, stated: Any = None) -> None:
     """Check that a target is suitable for ridge regression."""
-    values = np.unique(y).tolist()
-    ok = y.dtype.kind in "iuf" and (np.abs(y) <= LARGEST).all() and len(values) >= 3
+    numbers = as_plain_numbers(y) if is_text(y) and is_range(stated) else y
+    values = len(set(y.tolist()))
+    ok = is_numeric(numbers) and values >= 3
+    if ok:
+        ok = (np.abs(numbers.astype(np.float64)) <= LARGEST).all()
     expected = f"at least three finite numbers (1000, not 1,000) within {LARGEST:g}"
-    hint = "For two labels use task 'logistic' (--task logistic)." if len(values) == 2 else ""
-    check(ok, f"values of the target of {where}", values, expected, hint)
+    hint = "For two labels use task 'logistic' (--task logistic)." if values == 2 else ""
+    got = f"{values:,} different values{' of text' if is_text(y) else ''}"
+    check(ok, f"values of the target of {where}", got, expected, hint)

@@ -66,6 +66,8 @@ class Dataset:
         y: target, float64, shape (n,): -1 or 1 for logistic, within [-1, 1] for ridge.
         feature_names: names of the d features.
         remarks: sentences on what was done to your table, and warnings. Reports repeat them.
+        rows_per_person: largest number of rows of a person, 1 unless you state it. No person has
+            more rows.
     """
 
     name: str
@@ -74,6 +76,17 @@ class Dataset:
     y: np.ndarray
     feature_names: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    rows_per_person: int = 1
+
+    @property
+    def relation(self) -> str:
+        """Relation of neighbours that differ in one person, "replace" or "replace, K rows".
+
+        Neighbours have the same number of rows. All rows of one person, `rows_per_person` at most,
+        are replaced by others.
+        """
+        most = self.rows_per_person
+        return "replace" if most == 1 else f"replace, {most} rows"
 
     @property
     def summary(self) -> str:

@@ -3,18 +3,17 @@
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nrjax._base.arrays import as_array, count_missing
 from nrjax._base.validation import check
-from nrjax.datasets._columns import as_column
 from nrjax.datasets._dataset import Dataset
 from nrjax.datasets._files import PathLike, existing_file, extra, read_npz
 from nrjax.datasets._prepare import Bounds, Table, prepare
+from nrjax.datasets._rows import NO_RULES, Missing, RowRules
 
 SUFFIXES = (".csv", ".npz")
 
@@ -27,20 +26,32 @@ def from_frame(
     *,
     bounds: Bounds = None,
     task: str | None = None,
+    missing: Missing = "refuse",
+    leave_out: Sequence[str] = (),
+    person: str | None = None,
+    rows_per_person: int | None = None,
     name: str = "table",
 ) -> Dataset:
     """Prepare a data frame for private regression, within bounds that you state.
 
-    * A column of numbers is clipped to its bounds, which are then scaled to -1 and 1.
+    Bounds are a range or a list: `(18, 90)` and `("2020-01-01", "2020-12-31")`, both tuples, are
+    ranges, and `["A", "B"]` or `[1, 2, 12]` is a list of categories.
+
+    * A column of numbers is clipped to its range, which is then scaled to -1 and 1.
+    * A column of dates becomes days since the first date of its range, clipped and scaled likewise.
+      Dates are `datetime64`, dates of Python or pandas, or text such as 2020-01-31.
     * A column of booleans becomes -1 and 1.
-    * A column of text becomes one indicator (0 or 1) per category. So does a column of numbers for
-      which you list categories. A value that is not listed gets no indicator.
+    * A column of text, or of anything for which you list categories, becomes one indicator (0 or 1)
+      per category. Blanks around text do not count, case does. A value that is not listed gets no
+      indicator.
+    * A missing cell is NaN, NaT, None, NA, a masked cell, empty text, or a word such as "NA" that
+      you do not list. `missing` states what becomes of it.
     * A column of ones, "intercept", is added, so that a model can have a constant term. It is
       penalised like the other coefficients.
     * Each row is then divided by its l2 norm.
 
-    A target of two values becomes -1 and 1 for logistic regression: the larger one, or the later
-    one in the alphabet, is 1. Any other target must be of numbers, for ridge regression. It is
+    A target of two values becomes -1 and 1 for logistic regression: the larger one, the later one
+    in the alphabet, or the later one of ordered categories is 1. Any other target must be of numbers, for ridge regression. It is
     clipped and scaled like a column of numbers.
 
     Bounds that depend on the data reveal something about the data that no epsilon covers. State
@@ -52,25 +63,35 @@ def from_frame(
         frame: a pandas data frame, a dict of columns, an Arrow table, a record array, or another
             object with columns by name.
         target: name of the column to predict.
-        bounds: by column, `(low, high)` for numbers, or a list of categories. Every column of
-            numbers needs bounds. The target may have some: `(low, high)`, or the label that becomes
+        bounds: by column, a range `(low, high)` or a list of categories. Every column of numbers or
+            dates needs bounds. The target may have some: `(low, high)`, or the label that becomes
             -1 and the one that becomes 1. "data" takes the smallest and largest value of each
-            column of numbers from the data, which is not private.
+            column of numbers or dates from the data, which is not private.
         task: "logistic" or "ridge". By default, the one that suits the target.
+        missing: "refuse", "drop" (rows with a missing cell), or a value that you choose without the
+            data for each column that may have missing cells. The number of dropped rows, which the
+            summary has, depends on the data and is not private.
+        leave_out: names of columns that are not used.
+        person: name of a column that identifies people, which is no feature. Neighbouring tables
+            then differ in all rows of one person (`Dataset.relation`).
+        rows_per_person: largest number of rows of a person. A table with more rows of a person is
+            refused: select rows beforehand, by a rule that looks at the rows of that person only.
         name: name of the data set.
 
     Raises:
-        ValueError: bounds are missing or wrong, or a column is not suitable. The message names the
-            columns.
+        ValueError: bounds are missing or wrong, or a column is not suitable. The message has all
+            problems, with names of columns and numbers of cells, and no value of the data.
 
     Examples:
-        >>> frame = {"age": [25, 61, 95], "city": ["A", "B", "B"], "churned": ["no", "yes", "no"]}
+        >>> frame = {"age": [25, 61, 90], "city": ["A", "B", "B"], "churned": ["no", "yes", "no"]}
         >>> bounds = {"age": (18, 90), "city": ["A", "B"], "churned": ["no", "yes"]}
         >>> data = nrjax.datasets.from_frame(frame, "churned", bounds=bounds, task="logistic")
         >>> data.x.shape, data.y.tolist(), data.feature_names
         ((3, 4), [-1.0, 1.0, -1.0], ('age', 'city=A', 'city=B', 'intercept'))
     """
-    return _with_warnings(prepare(_of_frame(frame, target, name, name), bounds or {}, task))
+    rules = RowRules(missing, leave_out, person, rows_per_person)
+    table = _of_frame(frame, target, name, name)
+    return _with_warnings(prepare(table, bounds or {}, task, rules=rules))
 
 
 def from_file(
@@ -79,6 +100,10 @@ def from_file(
     *,
     bounds: Bounds = None,
     task: str | None = None,
+    missing: Missing = "refuse",
+    leave_out: Sequence[str] = (),
+    person: str | None = None,
+    rows_per_person: int | None = None,
 ) -> Dataset:
     """Prepare a CSV or NPZ file for private regression, as `from_frame` does for a data frame.
 
@@ -93,19 +118,30 @@ def from_file(
         bounds: as for `from_frame`. A word that stands for a missing value in CSV files, such as
             NA, is a category if it is listed.
         task: as for `from_frame`.
+        missing: as for `from_frame`.
+        leave_out: as for `from_frame`.
+        person: as for `from_frame`.
+        rows_per_person: as for `from_frame`.
 
     Raises:
         FileNotFoundError: the file does not exist.
         ModuleNotFoundError: pandas, which reads CSV files, is not installed.
         ValueError: the file is damaged, or as for `from_frame`.
     """
-    return _with_warnings(prepared_file(path, target, bounds, task))
+    rules = RowRules(missing, leave_out, person, rows_per_person)
+    return _with_warnings(prepared_file(path, target, bounds, task, rules))
 
 
-def prepared_file(path: PathLike, target: str | None, bounds: Bounds, task: str | None) -> Dataset:
+def prepared_file(
+    path: PathLike,
+    target: str | None,
+    bounds: Bounds,
+    task: str | None,
+    rules: RowRules = NO_RULES,
+) -> Dataset:
     """Return the data set in a file. Its warnings are kept as remarks, but not issued."""
     table = read(path, target, bounds)
-    return prepare(table, bounds if table.is_matrix else bounds or {}, task)
+    return prepare(table, bounds if table.is_matrix else bounds or {}, task, rules=rules)
 
 
 def _with_warnings(data: Dataset) -> Dataset:
@@ -139,7 +175,7 @@ def _read_npz(path: Path, target: str | None) -> Table:
     what = f"x and {name} of {path}"
     check(ok, what, (x.dtype.name, x.shape, y.shape), "numbers of shapes (n, d) and (n,)")
     columns = {f"x{number}": column for number, column in enumerate(x.T)}
-    return Table(path.name, str(path), columns, name, as_column("y", y), is_matrix=True)
+    return Table(path.name, str(path), columns, name, y, is_matrix=True)
 
 
 def _read_csv(path: Path, target: str | None, bounds: Bounds) -> Table:
@@ -168,14 +204,8 @@ def _of_frame(frame: Any, target: Any, name: str, where: str, argument: str = "t
     _check_distinct(what, map(str, names))
     hint = f"Name the column to predict ({argument})."
     check(target in names, "target", target, f"a column of {where}: {names}", hint)
-    arrays = {str(each): as_array(frame[each]) for each in names}
-    missing = [each for each, array in arrays.items() if count_missing(array)]
-    check(not missing, what, missing, "without missing values", _FILL_IN)
-    columns = {each: as_column(f"column {each!r} of {where}", a) for each, a in arrays.items()}
-    shapes = {each: array.shape for each, array in columns.items()}
+    columns = {str(each): frame[each] for each in names}
     y = columns.pop(str(target))
-    ok = y.ndim == 1 and all(shape == y.shape for shape in shapes.values())
-    check(ok, what, shapes, "of one dimension and of equal length")
     return Table(name, where, columns, str(target), y)
 
 

@@ -1,5 +1,6 @@
 """Checks that the settings of several papers' studies share."""
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from nrjax._base.validation import check
+from nrjax.datasets._columns import is_range
+from nrjax.datasets._rows import Missing
 from nrjax.datasets.tables import SUFFIXES, Bounds
 
 
@@ -59,7 +62,9 @@ def check_settings(
 
 
 def parsed_bounds(texts: Sequence[str], columns: Iterable[str] = ()) -> Bounds:
-    """Return the bounds in texts such as "age=18:90" and "city=A,B".
+    """Return the bounds in texts such as "age=18:90", "day=2020-01-01:2020-12-31" and "city=A,B".
+
+    A range is a tuple, and categories are a list, without the blanks around them.
 
     The single text "data" gives "data", and no text gives None. A name that holds "=" is recognised
     before LOW:HIGH, and before categories if it is one of `columns`.
@@ -73,8 +78,23 @@ def parsed_bounds(texts: Sequence[str], columns: Iterable[str] = ()) -> Bounds:
         name, limits = _split(text, columns)
         expected = "of the form COLUMN=LOW:HIGH or COLUMN=A,B,C, one for each column, or data"
         check(name and limits and name not in bounds, "bounds", text, expected)
-        bounds[name] = _interval(limits) or limits.split(",")
+        bounds[name] = _interval(limits) or [each.strip() for each in limits.split(",")]
     return bounds
+
+
+def parsed_missing(texts: Sequence[str]) -> Missing:
+    """Return a rule for missing cells from texts: "refuse", "drop", or such as "age=40"."""
+    if tuple(texts) in ((), ("refuse",), ("drop",)):
+        return "drop" if tuple(texts) == ("drop",) else "refuse"
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        expected = "refuse, drop, or of the form COLUMN=VALUE, one for each column"
+        check(name and value and name not in values, "missing", text, expected)
+        for kind in (int, float, str):
+            with contextlib.suppress(ValueError):
+                values.setdefault(name, kind(value))
+    return values
 
 
 def _split(text: str, columns: Iterable[str]) -> tuple[str, str]:
@@ -88,13 +108,13 @@ def _split(text: str, columns: Iterable[str]) -> tuple[str, str]:
     return name, limits
 
 
-def _interval(limits: str) -> tuple[float, float] | None:
-    """Return the numbers in "LOW:HIGH", or None for other text."""
+def _interval(limits: str) -> tuple[Any, Any] | None:
+    """Return the numbers or dates in "LOW:HIGH", or None for other text."""
     try:
-        low, high = map(float, limits.split(":"))
+        low, high = limits.split(":")
+        return (low, high) if is_range((low, high)) else (float(low), float(high))
     except ValueError:
         return None
-    return low, high
 
 
 def _absolute(data: str) -> str:

@@ -1,5 +1,6 @@
 """Your own table: a data frame, CSV or NPZ."""
 
+import re
 import warnings
 
 import numpy as np
@@ -8,6 +9,11 @@ import pytest
 from nrjax.datasets import _columns, from_file, from_frame, load
 
 pandas = pytest.importorskip("pandas")
+
+# `test_columns.py` checks warnings about values outside of stated bounds.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.* lie outside its bounds", "ignore:.* are none of its"
+)
 
 
 def csv(tmp_path, text, name="own.csv"):
@@ -56,7 +62,7 @@ def test_two_values_become_labels(tmp_path, values, expected):
         load(csv(tmp_path, text), "ridge", target="y")
 
 
-MISSING = r"missing values \(got \['b', 'y'\]\)\. Rename"
+MISSING = r"missing values \(got \['b', 'y'\]\).* 1 of 3 in 'b', 1 of 3 in 'y'\.$"
 NUMBERS = r"must be at least three finite numbers \(1000, not 1,000\) within 1e\+38"
 BEYOND = r"missing or infinite values, or beyond 1e\+38, must be none \(got \['b'\]"
 COLUMN = r"target must be a column of .*\['a', 'y'\].*in the shell --target COLUMN"
@@ -70,7 +76,7 @@ COLUMN = r"target must be a column of .*\['a', 'y'\].*in the shell --target COLU
         ("a,b,y\n1,1,1\n2,-1e308,2\n4,5,6\n", {}, BEYOND),
         ("a,y\n1,1\n2,inf\n4,3\n", {}, NUMBERS),
         ("a,y\n1,1\n2,1e308\n4,3\n", {}, NUMBERS),
-        ('a,y\n1,"1,000"\n2,7\n3,9\n', {}, NUMBERS + r" \(got \['1,000', "),
+        ('a,y\n1,"1,000"\n2,7\n3,9\n', {}, NUMBERS + r" \(got '3 different values of text'\)"),
         ("a,y\n1,5\n2,5\n", {}, NUMBERS),
         ("a,b,a,a,y\n1,2,3,4,5\n", {}, r"without repeated names \(got \['a'\]"),
         ("a,y\n1,1\n", {"target": None}, COLUMN),
@@ -81,7 +87,7 @@ COLUMN = r"target must be a column of .*\['a', 'y'\].*in the shell --target COLU
         ("a,y\n1,2\n1,2,3,4\n", {}, "could not be read as CSV"),
         (",a,y\n0,1,1\n1,5,2\n2,2,3\n", {}, "must be named"),
         (COLOURS, {"target": "price"} | LABELS, "must be exactly two labels .*use task 'ridge'"),
-        ("a,y\n1,no\n2,no\n", LABELS, r"must be exactly two labels \(got \['no'\]"),
+        ("a,y\n1,no\n2,no\n", LABELS, r"must be exactly two labels \(got '1 different"),
         ("a,y\n1,0\n2,0\n3,1\n", {"rows": 2} | LABELS, "enough to reach both labels .*got 2"),
     ],
 )
@@ -109,7 +115,7 @@ UNEVEN = "columns of own.csv differ in scale by more than ten: 'income' (90000) 
 @pytest.mark.parametrize(
     ("text", "normalise", "remarks"),
     [
-        (PRICES, "l2_rows", ["column 'price' of own.csv looks like numbers but is text, as '1,0"]),
+        (PRICES, "l2_rows", ["'price' of own.csv may be no text: its 3 values .* looks like num"]),
         (COLUMNS, "l2_rows", [f"{UNEVEN} 'age' (50)"]),
         (COLUMNS, "max_l1", [f"{UNEVEN} 'age' (50)"]),
         ("a,b,y\n9,1,1\n9,1,2\n9,1,3\n", "l2_rows", ["column 'a' of own.csv makes up 98.7 % of"]),
@@ -126,7 +132,7 @@ def test_suspicious_columns_get_a_warning(tmp_path, text, normalise, remarks):
     assert data.summary.count("\n") == 1
     for found, part in zip(data.remarks[2:], remarks, strict=True):
         assert found.startswith("Warning: ")
-        assert part in found
+        assert re.search(re.escape(part).replace(r"\.\*", ".*"), found)
 
 
 def test_npz(tmp_path):
@@ -153,7 +159,10 @@ def test_npz(tmp_path):
             r"must be numbers of shapes \(n, d\) and \(n,\)",
         ),
         ({"x": np.ones(3), "y": np.ones(3)}, r"must be numbers of shapes \(n, d\) and \(n,\)"),
-        ({"x": np.full((3, 2), np.nan), "y": np.arange(3)}, r"must be none \(got \['x0', 'x1'\]"),
+        (
+            {"x": np.full((3, 2), np.nan), "y": np.arange(3)},
+            r"without missing values \(got \['x0', 'x1'\]",
+        ),
         ({"x": np.ones((3, 2)), "y": np.array([{}, {}, {}])}, "with plain arrays"),
     ],
 )
@@ -192,7 +201,9 @@ def test_stated_bounds_decide_everything():
         "city (2 categories; others: 1), vip [0, 1], intercept; 4 rows."
     )
     assert privacy.endswith("norm. Nothing was taken from the data but the counts in this summary.")
-    assert repr(data) == f"Dataset('table', 'logistic', 4 rows, 5 features)\n{data.summary}"
+    remarks = "\n".join(data.remarks)
+    assert repr(data) == f"Dataset('table', 'logistic', 4 rows, 5 features)\n{remarks}"
+    assert remarks.startswith(data.summary)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -263,13 +274,17 @@ REFUSED = (
         ({}, {"bounds": BOUNDS | {"age": ["a"]}}, "of 'age' must be different categories, of num"),
         ({}, {"bounds": BOUNDS | {"age": (1, 2, 2)}}, "of 'age' must be different categories"),
         ({}, {"bounds": BOUNDS | {"age": [18, 19, 90]}}, "categories of most rows.* age=LOW:HIGH"),
-        ({}, {"bounds": BOUNDS | {"city": (0, 1)}}, "of 'city' must be different .*, of text"),
+        ({}, {"bounds": BOUNDS | {"city": (0, 1)}}, "'city' of table must be numbers, as"),
         ({}, {"bounds": BOUNDS | {"city": []}}, "of 'city' must be different categories"),
-        ({}, {"bounds": BOUNDS | {"left": ["no", "ja"]}}, r"two labels \['no', 'yes'\] .*first be"),
+        (
+            {},
+            {"bounds": BOUNDS | {"left": ["no", "ja"]}},
+            r"the two labels of .* 2 of 4 rows .*first be",
+        ),
         ({}, {"target": "age", "bounds": {"age": (1, 2, 3)}}, r"of 'age' must be \(LOW, HIGH\), f"),
         ({}, {"task": "probit"}, "task must be one of"),
         ({}, {"target": "gone"}, r"target must be a column .*column to predict \(target\)\.$"),
-        ({}, {"target": "city"}, r"must be two labels, or numbers \(got \['A', 'B', 'C'\]"),
+        ({}, {"target": "city"}, r"must be two labels, or numbers \(got '3 different"),
         ({"age": [1, None, 2, 3]}, {}, r"without missing values \(got \['age'\]"),
         ({"city": ["A", None, "B", "B"]}, {}, r"without missing values \(got \['city'\]"),
         ({"age": [1, 2, 3]}, {}, "of one dimension and of equal length .*'age': .3,"),

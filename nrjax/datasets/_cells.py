@@ -1,0 +1,164 @@
+"""Cells of a column: which are missing, and their kind: numbers, booleans, dates or text.
+
+A complete column is an array of numbers, of booleans, of `datetime64[us]`, or of Python objects:
+text, or integers of more than 64 bits.
+"""
+
+import datetime
+import re
+from collections.abc import Collection, Iterable
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from nrjax._base.arrays import as_array, as_numbers, is_listed, missing_entries
+from nrjax._base.validation import check
+
+MISSING_WORDS = frozenset(
+    ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"]
+    + ["<NA>", "N/A", "NA", "NULL", "NaN", "NaT", "None", "n/a", "nan", "null"]
+)
+"""Text that stands for a missing cell if it is no stated category, as in `pandas.read_csv`."""
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_DATE = re.compile(r"\d{4}-\d\d(-\d\d([T ]\d\d:\d\d.*)?)?")
+_BOOLEANS = {"false": False, "true": True}
+
+
+def as_cells(column: Any) -> np.ndarray:
+    """Return a column as an array of cells, of which some may be missing."""
+    if is_listed(column) and any(isinstance(entry, (str, bytes)) for entry in column):
+        # A NumPy array of text has the width of the longest cell.
+        return np.fromiter(column, object, len(column))
+    return as_array(column)
+
+
+def missing_in(cells: np.ndarray, stated: Any = None) -> np.ndarray:
+    """Return which cells are missing. A word such as NA is a value if it is stated."""
+    missing = missing_entries(cells)
+    if cells.dtype == object or cells.dtype.kind in "SU":
+        words = MISSING_WORDS - {str(entry).strip() for entry in stated or ()}
+        is_word = [_is_word(entry, words) for entry in cells.ravel().tolist()]
+        missing |= np.array(is_word, bool).reshape(cells.shape)
+    return missing
+
+
+def _is_word(entry: Any, words: Collection[str]) -> bool:
+    return isinstance(entry, (str, bytes)) and _as_text(entry) in words
+
+
+def _as_text(entry: Any) -> str:
+    """Return a cell as text without blanks around it."""
+    text = entry.decode("utf-8", "surrogateescape") if isinstance(entry, bytes) else str(entry)
+    return text.strip()
+
+
+def as_column(what: str, cells: np.ndarray) -> np.ndarray:
+    """Return complete cells as numbers, booleans, dates or text without blanks around it."""
+    if cells.dtype.kind == "M":
+        return cells.astype("datetime64[us]")
+    if cells.dtype.kind in "biuf":
+        return cells
+    if cells.dtype.kind in "SU":
+        cells = cells.astype(object)
+    if cells.dtype == object:
+        return _of_objects(what, cells)
+    wide = as_numbers(cells)  # bfloat16 and other narrow types
+    hint = "Give durations as numbers, such as days."
+    check(wide is not None, what, cells.dtype.name, "numbers, booleans, dates or text", hint)
+    assert wide is not None
+    return wide
+
+
+def _of_objects(what: str, cells: np.ndarray) -> np.ndarray:
+    """Return a column of Python objects as numbers, booleans, dates or text."""
+    entries = cells.ravel().tolist()
+    listed = any(isinstance(e, Collection) and not isinstance(e, (str, bytes)) for e in entries)
+    check(not listed, what, "lists, or other collections", "of numbers, booleans, dates or text")
+    column: Any = None
+    if entries and all(isinstance(entry, Real | Decimal) for entry in entries):
+        column = np.array(entries)
+        if all(isinstance(e, int | np.integer) for e in entries) and column.dtype.kind not in "biu":
+            column = cells  # of more than 64 bits
+        elif column.dtype.kind not in "biuf":
+            column = as_numbers(cells)  # decimals, fractions
+    elif entries and all(isinstance(e, datetime.date | np.datetime64) for e in entries):
+        column = np.array([as_date(entry) for entry in entries])
+    if column is None:
+        texts = [_as_text(entry) for entry in entries]
+        different = {(isinstance(entry, (str, bytes)), _as_text(entry)) for entry in entries}
+        hint = "Write all of them as numbers, or all as text."
+        ok = len(different) == len(set(texts))
+        check(ok, what, "such as 1 and '1'", "of values that differ as text", hint)
+        column = np.array(texts, object)
+    return column.reshape(cells.shape)
+
+
+def is_text(column: np.ndarray) -> bool:
+    """Return whether a complete column is text."""
+    return column.dtype == object and not isinstance(column.ravel()[0], int)
+
+
+def is_numeric(column: np.ndarray) -> bool:
+    """Return whether a complete column is numbers, and neither booleans nor dates."""
+    return column.dtype.kind in "iuf" or (column.dtype == object and not is_text(column))
+
+
+def as_plain_numbers(texts: Iterable[str]) -> np.ndarray:
+    """Return text as numbers, and NaN for text such as 1,000 or 5 %."""
+    return np.array([float(t) if _NUMBER.fullmatch(t) else np.nan for t in texts])
+
+
+def as_date(value: Any) -> Any:
+    """Return a date or an ISO text such as "2020-01-31" as a date, and None for other values.
+
+    A time zone is dropped: a date is that of the clock on the wall.
+    """
+    if isinstance(value, str) and _DATE.fullmatch(value.strip()):
+        text = value.strip()
+        try:
+            value = datetime.datetime.fromisoformat(text if len(text) > 7 else f"{text}-01")
+        except ValueError:
+            return None
+    if isinstance(value, datetime.datetime):  # also a Timestamp of pandas
+        value = value.replace(tzinfo=None)
+    if not isinstance(value, datetime.date | np.datetime64):
+        return None
+    return np.datetime64(value).astype("datetime64[us]")
+
+
+def as_dates(column: np.ndarray) -> np.ndarray:
+    """Return a column of dates or of text as dates, NaT for text that is no ISO date."""
+    if column.dtype.kind == "M":
+        return column
+    known = {text: as_date(text) for text in set(column.tolist())}
+    dates = [known[text] for text in column.tolist()]
+    return np.array(["NaT" if date is None else date for date in dates], "datetime64[us]")
+
+
+def as_boolean(value: Any) -> bool | None:
+    """Return True, "true" or "TRUE" as True, likewise False, and None for other values."""
+    if isinstance(value, bool | np.bool):
+        return bool(value)
+    return _BOOLEANS.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def declared_order(column: Any) -> list[Any] | None:
+    """Return the categories of an ordered column in their declared order, or None.
+
+    Ordered columns are ordered categoricals of pandas, Enum columns of polars, and ordered
+    dictionaries of Arrow.
+    """
+    dtype: Any = getattr(column, "dtype", getattr(column, "type", None))
+    if getattr(dtype, "ordered", False):
+        categories = getattr(dtype, "categories", None)  # pandas
+        if categories is None:  # Arrow
+            chunks = getattr(column, "chunks", [column])
+            categories = chunks[0].dictionary.to_pylist() if chunks else []
+    elif type(dtype).__name__ == "Enum":
+        categories = dtype.categories
+    else:
+        return None
+    return [entry.strip() if isinstance(entry, str) else entry for entry in categories]
