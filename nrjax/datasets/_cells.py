@@ -16,10 +16,20 @@ import numpy as np
 from nrjax._base.arrays import as_array, as_numbers, is_listed, missing_entries
 from nrjax._base.validation import check
 
-MISSING_WORDS = frozenset(
-    ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"]
-    + ["<NA>", "N/A", "NA", "NULL", "NaN", "NaT", "None", "n/a", "nan", "null"]
-)
+MISSING_WORDS = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND"}
+MISSING_WORDS |= {
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "NaT",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+}
 """Text that stands for a missing cell if it is no stated category, as in `pandas.read_csv`."""
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")

@@ -110,8 +110,7 @@ def _as_numbers(where: str, name: str, column: np.ndarray, stated: Any) -> np.nd
     hint = (
         f"{bad:,} of {len(column):,} cells are no plain number. Write 1000.5, not 1,000.5, and no "
         "units, signs of currency or %. Leave cells without a number empty, and choose what "
-        "becomes of them with missing=. For files, pandas.read_csv has options: decimal, thousands and "
-        "na_values."
+        "becomes of them with missing=. pandas.read_csv has decimal, thousands and na_values."
     )
     check(bad == 0, f"column {name!r} of {where}", "text", "numbers, as its bounds are", hint)
     return values

@@ -51,8 +51,8 @@ def from_frame(
     * Each row is then divided by its l2 norm.
 
     A target of two values becomes -1 and 1 for logistic regression: the larger one, the later one
-    in the alphabet, or the later one of ordered categories is 1. Any other target must be of numbers, for ridge regression. It is
-    clipped and scaled like a column of numbers.
+    in the alphabet, or the later one of ordered categories is 1. Any other target must be of
+    numbers, for ridge regression. It is clipped and scaled like a column of numbers.
 
     Bounds that depend on the data reveal something about the data that no epsilon covers. State
     bounds from what you know without looking. `summary` of the result names each fact that was
