@@ -238,7 +238,12 @@ def vector_mean(
 
 
 def logistic_regression(
-    x: ArrayLike, y: ArrayLike, *, regularisation: float = 0.05, delta: float = DELTA
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    regularisation: float = 0.05,
+    delta: float = DELTA,
+    relation: str = "replace",
 ) -> Question:
     """Return the question for a logistic regression, whose error is the excess loss.
 
@@ -249,23 +254,29 @@ def logistic_regression(
         y: labels -1 and 1, shape (rows,).
         regularisation: lambda > 0.
         delta: as for `mean`.
+        relation: as for `mean`. `Dataset.relation` of `nrjax.datasets` states it for people.
 
     Raises:
         ValueError: as for `nrjax.erm.LogisticProblem.fit`.
     """
-    question = _problem("logistic", LogisticProblem.fit(x, y, regularisation), delta)
+    question = _problem("logistic", LogisticProblem.fit(x, y, regularisation), delta, relation)
     bound = times_by_curvature(0.25 + regularisation, np.shape(x)[1])  # for rows of norm 1
     return dataclasses.replace(question, bound_time=bound)
 
 
 def linear_regression(
-    x: ArrayLike, y: ArrayLike, *, regularisation: float = 0.05, delta: float = DELTA
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    regularisation: float = 0.05,
+    delta: float = DELTA,
+    relation: str = "replace",
 ) -> Question:
     """Return the question for a ridge regression, whose error is the excess loss.
 
     Arguments and errors are as for `logistic_regression`, but `y` are numbers from -1 to 1.
     """
-    return _problem("linear", RidgeProblem.fit(x, y, regularisation), delta)
+    return _problem("linear", RidgeProblem.fit(x, y, regularisation), delta, relation)
 
 
 def custom(factory: Callable[[float], Mapping[str, Interaction | Case]]) -> Custom:
@@ -311,7 +322,7 @@ def _replaced_rows(relation: str) -> int:
     """Return the number of rows that are replaced, if the relation has a public number of rows."""
     base, rows = split_relation(relation)
     hint = "Use nrjax.questions.sum and count, since the number of rows is private."
-    check(base == "replace", "relation", relation, "'replace' for a mean", hint)
+    check(base == "replace", "relation", relation, "'replace' for a mean or a regression", hint)
     return rows
 
 
@@ -367,11 +378,16 @@ def _counts(
     )
 
 
-def _problem(kind: str, problem: Any, delta: float) -> Question:
+def _problem(kind: str, problem: Any, delta: float, relation: str) -> Question:
     """Return the question for a private regression."""
+    _replaced_rows(relation)
+    mechanisms = {
+        "laplace": problem.laplace(relation=relation),
+        "brownian": problem.brownian(delta, relation=relation),
+    }
     return Question(
         name=f"{kind} regression on {problem.rows:,} rows of {problem.dimension:,} features",
-        mechanisms={"laplace": problem.laplace(), "brownian": problem.brownian(delta)},
+        mechanisms=mechanisms,
         best=-problem.optimum_loss,
         whole=problem.optimum_loss,
     )

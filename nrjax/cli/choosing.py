@@ -15,7 +15,7 @@ from nrjax._base.validation import check, check_complete
 from nrjax.choice import questions
 from nrjax.choice.choosing import choose
 from nrjax.datasets._files import extra
-from nrjax.papers._settings import parsed_bounds
+from nrjax.papers._settings import parsed_bounds, parsed_missing
 from nrjax.simulation.failures import FailedTrialsWarning
 
 _REGRESSIONS = {
@@ -52,6 +52,14 @@ class Choose:
     """Column of the question, or target of a regression on a file."""
     bounds: tuple[str, ...] = ()
     """Bounds COLUMN=LOW:HIGH, chosen without looking at the data; see `nrjax run regression`."""
+    missing: tuple[str, ...] = ()
+    """Rule for missing cells of a regression's file; see `nrjax run regression`."""
+    leave_out: tuple[str, ...] = ()
+    """Columns that a regression does not use."""
+    person: str | None = None
+    """Column that identifies people, for a regression; see `nrjax run regression`."""
+    rows_per_person: int | None = None
+    """Largest number of rows of a person."""
     bins: tuple[float, ...] = ()
     """Rising edges of the bins of a histogram."""
     within: float = 100.0
@@ -88,8 +96,9 @@ class Choose:
     def _question(self) -> questions.Question:
         """Return the question about the data."""
         if self.question in _REGRESSIONS:
-            x, y = _regression(self.question, self.data, self.column, self.bounds)
-            return _REGRESSIONS[self.question](x, y, regularisation=self.regularisation)
+            table = self._table()
+            options: Any = {"regularisation": self.regularisation, "relation": table.relation}
+            return _REGRESSIONS[self.question](table.x, table.y, **options)
         values = _column(self.data, self.column)
         is_text = self.question == "counts"
         check_complete(f"column {self.column!r} of {self.data}", values, is_text)
@@ -109,6 +118,20 @@ class Choose:
         make = questions.mean if self.question == "mean" else questions.sum
         return _warned(make(values, limits[self.column]), self.column, values, limits[self.column])
 
+    def _table(self) -> datasets.Dataset:
+        """Return the data set of a regression."""
+        task: Any = self.question
+        own: dict[str, Any] = {
+            "missing": parsed_missing(self.missing),
+            "leave_out": self.leave_out,
+            "person": self.person,
+            "rows_per_person": self.rows_per_person,
+        }
+        if not Path(self.data).suffix:
+            return datasets.load(self.data, task, **own)
+        bounds = parsed_bounds(self.bounds)
+        return datasets.from_file(self.data, self.column, bounds=bounds, task=task, **own)
+
 
 def _warned(
     question: questions.Question, column: Any, values: np.ndarray, ends: Sequence[float]
@@ -126,17 +149,6 @@ def _number(error: str) -> float | str:
         return float(error)
     except ValueError:
         return error
-
-
-def _regression(
-    task: Any, data: str, target: str | None, bounds: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features and the target of a data set or a file."""
-    if Path(data).suffix:
-        table = datasets.from_file(data, target, bounds=parsed_bounds(bounds), task=task)
-    else:
-        table = datasets.load(data, task)
-    return table.x, table.y
 
 
 def _column(data: str, column: str | None) -> np.ndarray:

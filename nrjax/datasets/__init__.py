@@ -143,7 +143,8 @@ def load(
     if name in _SOURCES:
         source = _SOURCES[name]
         own = {"target": target, "bounds": bounds, "person": person}
-        own |= {"missing": None if missing == "refuse" else missing, "leave_out": leave_out or None}
+        own |= {"rows_per_person": rows_per_person, "leave_out": leave_out or None}
+        own |= {"missing": None if missing == "refuse" else missing}
         for option, value in own.items():
             check(value is None, option, value, f"None for {name}, which is prepared in one way")
         suited = " or ".join(other for other, each in _SOURCES.items() if task in each.tasks)

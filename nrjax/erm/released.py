@@ -23,7 +23,8 @@ class Problem(Pytree, abc.ABC):
     """A data set, its non-private optimum, and the public numbers that mechanisms need.
 
     By default neighbouring data sets differ in one row (replacement), and the number n of rows is
-    public. Output perturbation takes other relations, ridge regression does not.
+    public. Problems take relations for people with several rows, such as "replace, 3 rows", and
+    output perturbation takes "add-remove".
 
     Attributes:
         rows: number of rows n.

@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._base.pytrees import static
-from nrjax._base.sensitivities import Noise, Sensitivity, norm_of
+from nrjax._base.sensitivities import Noise, Sensitivity, norm_of, split_relation
 from nrjax._base.validation import check
 from nrjax.erm import _validation, sensitivity, statistics
 from nrjax.erm._validation import RowNorm
@@ -100,12 +100,16 @@ class RidgeProblem(Problem):
         minimum = Minimum(optimum, float(risk), float(np.linalg.norm(gradient)), 0)
         return cls(rows, dimension, float(regularisation), minimum, (gram, moments), row_norm, ball)
 
-    def released(self, noise: Noise, constants: Constants = "paper") -> Released[RidgeUtility]:
+    def released(
+        self, noise: Noise, constants: Constants = "paper", relation: str = "replace"
+    ) -> Released[RidgeUtility]:
         """Return X'X and X'y as one private value, with its sensitivity and the utility.
 
         Args:
             noise: "brownian" (or "gaussian") or "laplace".
             constants: "paper", "tight" or "l1_rows"; see `nrjax.erm.statistics.sensitivity`.
+            relation: relation of the neighbours: "replace", or for people with several rows such as
+                "replace, 3 rows".
 
         Raises:
             ValueError: an argument is unknown, the constants are for rows of another norm, or the
@@ -115,39 +119,53 @@ class RidgeProblem(Problem):
         ok = constants != "l1_rows" or self.row_norm == "l1"
         hint = "For 'l1_rows', fit with row_norm='l1', which checks the rows."
         check(ok, "constants", constants, "'paper' or 'tight'", hint)
-        sensitivity = statistics.sensitivity(noise, constants, self.dimension)
-        utility = RidgeUtility(*self._quadratic, float(self.rows), layout)
+        group = self._group(relation)
+        sensitivity = statistics.sensitivity(noise, constants, self.dimension).of_rows(group)
+        utility = RidgeUtility(*self._quadratic(group), float(self.rows), layout, relation=relation)
         return Released(statistics.pack(*self.statistics, layout), sensitivity, utility)
 
     def released_optimum(
-        self, noise: Noise, constants: OutputConstants = "paper"
+        self, noise: Noise, constants: OutputConstants = "paper", relation: str = "replace"
     ) -> Released[RidgeOutputUtility]:
         """Return the optimum as a private value, with its sensitivity and the utility.
 
         Args:
             noise: "brownian" (or "gaussian") or "laplace".
             constants: "paper" or "tight"; see `nrjax.erm.sensitivity.ridge_output_l2`.
+            relation: as for `released`.
 
         Raises:
             ValueError: an argument is unknown, or the gradient norm at the computed optimum is
                 larger than the sensitivity allows for.
         """
-        norm = norm_of(noise)
+        norm, group = norm_of(noise), self._group(relation)
         self._check_gradient(_TOLERANCE)
         public = self.rows, self.regularisation, constants, _TOLERANCE
         number = sensitivity.ridge_output_l2(*public, ball=self.ball)
         if norm == "l1":
             number *= math.sqrt(self.dimension)
-        utility = RidgeOutputUtility(*self._quadratic)
-        return Released(self.optimum, Sensitivity(float(number), norm, "replace"), utility)
+        utility = RidgeOutputUtility(*self._quadratic(group), relation=relation)
+        single = Sensitivity(float(number), norm, "replace")
+        return Released(self.optimum, single.of_rows(group), utility)
+
+    def _group(self, relation: str) -> int:
+        """Return the number of rows that are replaced under a relation."""
+        base, rows = split_relation(relation)
+        hint = "For 'add-remove' use nrjax.erm.OutputProblem with its least_rows."
+        check(
+            base == "replace", "relation", relation, "'replace', or such as 'replace, 3 rows'", hint
+        )
+        return rows
 
     def _check_gradient(self, most: float) -> None:
         norm, name = self.minimum.gradient_norm, "the gradient norm at the optimum"
         check(norm <= most, name, norm, f"at most {most:.3g}", "Raise the regularisation.")
 
-    @property
-    def _quadratic(self) -> tuple[Any, Any, Any, Any, Any, Any]:
-        """The fields that both utilities share: the risk as a quadratic around its optimum."""
+    def _quadratic(self, group: int) -> tuple[Any, Any, Any, Any, Any, Any]:
+        """Return the fields that both utilities share, with the sensitivity to `group` rows.
+
+        They are the risk as a quadratic around its optimum.
+        """
         # If the linear solve leaves a gradient g, it errs by at most `g (2M + g/lambda)`, as it may
         # for a neighbouring data set.
         sensitivity = self.utility_sensitivity
@@ -155,7 +173,7 @@ class RidgeProblem(Problem):
         self._check_gradient(min(allowed, self.regularisation * self.radius))
         hessian = self.statistics[0] / self.rows + self.regularisation * np.eye(self.dimension)
         around = hessian, self.optimum, self.optimum_loss
-        return *around, self.regularisation, self.radius, sensitivity
+        return *around, self.regularisation, self.radius, self._risk_sensitivity(group)
 
     @property
     def radius(self) -> float:
@@ -178,7 +196,12 @@ class RidgeProblem(Problem):
     @property
     def utility_sensitivity(self) -> float:
         """The utility's sensitivity, `(radius + 1)^2/(2 rows)` and an allowance for rounding."""
-        return sensitivity.evaluated(sensitivity.squared_loss(self.rows, self.radius), 0.5)
+        return self._risk_sensitivity(1)
+
+    def _risk_sensitivity(self, group: int) -> float:
+        """Return the utility's sensitivity to `group` rows."""
+        changed = group * sensitivity.squared_loss(self.rows, self.radius)
+        return sensitivity.evaluated(changed, 0.5)
 
     @property
     def excess_risk_sensitivity(self) -> float:

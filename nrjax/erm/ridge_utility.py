@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,8 @@ class RidgeOutputUtility(Utility):
         radius: l2 radius M of the ball that contains the optimum, scalar; public.
         sensitivity: largest change of `evaluate` if one row is replaced, scalar, in units of the
             loss.
+        relation: relation of the neighbours that `sensitivity` is for, static. Interactions refuse
+            a mechanism for another one.
     """
 
     hessian: Any
@@ -55,7 +57,7 @@ class RidgeOutputUtility(Utility):
     regularisation: Any
     radius: Any
     sensitivity: Any
-    relation: ClassVar[str] = "replace"
+    relation: str = static(default="replace", kw_only=True)
 
     @property
     def best(self) -> Any:

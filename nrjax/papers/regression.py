@@ -6,8 +6,9 @@ from typing import Literal
 
 from nrjax._base.validation import check
 from nrjax.datasets import tables
+from nrjax.datasets._rows import RowRules
 from nrjax.papers import OWN_TABLE, whitehouse2022
-from nrjax.papers._settings import parsed_bounds
+from nrjax.papers._settings import parsed_bounds, parsed_missing
 from nrjax.papers.whitehouse2022.study import cases_of
 from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.study import Study
@@ -35,10 +36,20 @@ class Settings:
     """Column (CSV) or array (NPZ, by default `y`) to predict. Two values are for logistic
     regression, more numbers for ridge regression."""
     bounds: tuple[str, ...] = ()
-    """Bounds of each column of numbers, COLUMN=LOW:HIGH, to which it is clipped, and categories of
-    other columns, COLUMN=A,B,C. Choose them without looking at the data. `data` takes all bounds
-    from the data, which is not private. Only the array `x` of an .npz file can be without bounds:
-    it is then taken as it is."""
+    """Bounds of each column of numbers or dates, COLUMN=LOW:HIGH, to which it is clipped, and
+    categories of other columns, COLUMN=A,B,C. Choose them without looking at the data. `data` takes
+    all bounds from the data, which is not private. Only the array `x` of an .npz file can be
+    without bounds: it is then taken as it is."""
+    missing: tuple[str, ...] = ()
+    """Rule for missing cells: `refuse`, by default; `drop`, which leaves rows out; or COLUMN=VALUE,
+    which fills cells in with values that you choose without the data."""
+    leave_out: tuple[str, ...] = ()
+    """Columns that are not used."""
+    person: str | None = None
+    """Column that identifies people, which is no feature. Epsilon then covers all rows of a
+    person."""
+    rows_per_person: int | None = None
+    """Largest number of rows of a person. A file with more rows of a person is refused."""
     task: Literal["logistic", "ridge"] | None = None
     """Model to fit: `logistic` regression (output perturbation) or `ridge` regression (covariance
     perturbation). By default, the one that suits the target."""
@@ -68,10 +79,12 @@ class Settings:
         check(is_file, "data", self.data, "the path of a .csv or .npz file", hint)
         object.__setattr__(self, "data", str(Path(self.data).expanduser().absolute()))
         self.of_paper("logistic")
+        parsed_missing(self.missing)
 
     def of_paper(self, task: str) -> whitehouse2022.Settings:
         """Return the paper's settings for one task. Making them checks the values."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        shared = {field.name for field in dataclasses.fields(whitehouse2022.Settings)}
+        own = {name: value for name, value in vars(self).items() if name in shared}
         target_loss = () if self.target_loss is None else (self.target_loss,)
         own |= {"data": (self.data,), "task": (task,), "target_loss": target_loss}
         own |= {"boundary": "minimax", "levels": 200}
@@ -86,7 +99,13 @@ def study(settings: Settings) -> Study:
         ValueError: the table is unsuitable, or bounds are missing.
     """
     bounds = parsed_bounds(settings.bounds)
-    data_set = tables.prepared_file(settings.data, settings.target, bounds, settings.task)
+    rules = RowRules(
+        parsed_missing(settings.missing),
+        settings.leave_out,
+        settings.person,
+        settings.rows_per_person,
+    )
+    data_set = tables.prepared_file(settings.data, settings.target, bounds, settings.task, rules)
     cases = cases_of(settings.of_paper(data_set.task), [data_set])
     return Study(
         OWN_TABLE,

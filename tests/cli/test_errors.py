@@ -77,11 +77,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def refusal(capsys, arguments):
-    """Return the one sentence with which the command refuses a call."""
+    """Return the sentence, or the list of problems, with which the command refuses a call."""
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("nrjax: error: ")
-    assert error.count("\n") == 1
+    assert error.count("\n") == 1 or " problems:\n* " in error
     return error
 
 

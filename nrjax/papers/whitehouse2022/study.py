@@ -108,15 +108,20 @@ def _lowest_epsilon(settings: Settings) -> float:
 
 
 def _on_grid(
-    settings: Settings, problem: _Problem, name: str, constants: Constants, low: float
+    settings: Settings,
+    problem: _Problem,
+    name: str,
+    constants: Constants,
+    low: float,
+    relation: str,
 ) -> tuple[Released, nrjax.Mechanism, nrjax.Grid, np.ndarray]:
     """Return a mechanism's private value, parts and grid, and the epsilon at each time."""
     brownian = name == "brownian"
     noise = "brownian" if brownian else "laplace"
     if isinstance(problem, RidgeProblem):
-        released = problem.released(noise, constants)
+        released = problem.released(noise, constants, relation)
     else:
-        released = problem.released(noise)
+        released = problem.released(noise, relation)
     tight_at = None if settings.boundary == "minimax" else settings.tight_at
     tight: dict[str, Any] = {"tight_at_epsilon": tight_at, "delta": settings.delta}
     parts = released.mechanism(**(tight if brownian else {}))
@@ -137,7 +142,9 @@ def _on_grid(
     return released, parts, grid, levels
 
 
-def _curves(settings: Settings, problem: _Problem, name: str, low: float) -> dict[str, nrjax.Curve]:
+def _curves(
+    settings: Settings, problem: _Problem, name: str, low: float, relation: str
+) -> dict[str, nrjax.Curve]:
     """Return passes that measure the loss on a coarse grid, by name: one for each `constants`.
 
     Losses of logistic regression have errors up to a fraction `_RESOLUTION` of the gap between the
@@ -152,7 +159,8 @@ def _curves(settings: Settings, problem: _Problem, name: str, low: float) -> dic
         passes[f"curve_{other}"] = other
     curves = {}
     for key, constants in passes.items():
-        released, parts, grid, levels = _on_grid(settings, problem, name, constants, low)
+        on_grid = _on_grid(settings, problem, name, constants, low, relation)
+        released, parts, grid, levels = on_grid
         times, along = np.asarray(grid.times)[some], {"epsilon": levels[some].tolist()}
         never = nrjax.PublicThreshold(np.inf)
         interaction = parts.interaction(nrjax.Grid.explicit(times), released.utility, never)
@@ -176,14 +184,17 @@ def cases_of(settings: Settings, loaded: Iterable[datasets.Dataset]) -> dict[str
         kind = RidgeProblem if task == "ridge" else LogisticProblem
         problem = kind.fit(data_set.x, data_set.y, settings.regularisation)
         target = _target(settings, number, task, data, problem.optimum_loss)
-        if settings.utility_sensitivity == "loss":
-            sensitivity = problem.utility_sensitivity
-        else:
-            sensitivity = problem.excess_risk_sensitivity
+        relation = data_set.relation
+        utility: Any = problem.released("laplace", relation=relation).utility
+        if settings.utility_sensitivity == "excess_risk":
+            utility = utility.excess_risk()
+        sensitivity = utility.sensitivity
         goal = _Goal(target, problem.optimum_loss, sensitivity)
         for mechanism in settings.mechanism:
-            constants, curves = settings.constants, _curves(settings, problem, mechanism, low)
-            released, parts, grid, levels = _on_grid(settings, problem, mechanism, constants, low)
+            constants, where = settings.constants, (low, relation)
+            curves = _curves(settings, problem, mechanism, *where)
+            on_grid = _on_grid(settings, problem, mechanism, constants, *where)
+            released, parts, grid, levels = on_grid
             for test in settings.test:
                 rule, first = _rule(test, settings, goal, levels)
                 used = nrjax.Grid.explicit(np.asarray(grid.times)[first:]) if first else grid
