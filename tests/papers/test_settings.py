@@ -155,7 +155,7 @@ def test_cases_have_the_remarks_on_their_data(paper, tmp_path):
     if "task" in own:
         own["bounds"] = ("income=0:2e5", "rooms=0:10", "owner=yes,no")
         for case in module.study(module.Settings(**own | CHOSEN[paper])).cases.values():
-            done, private = case.labels["remarks"]
+            done, private = case.labels["remarks"][:2]
             assert "owner (yes is -1, no is 1) on income [0, 200000]" in done
             assert private.endswith(
                 "Nothing was taken from the data but the counts in this summary."
