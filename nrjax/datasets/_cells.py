@@ -76,7 +76,7 @@ def as_column(what: str, cells: np.ndarray) -> np.ndarray:
     if cells.dtype == object:
         return _of_objects(what, cells)
     wide = as_numbers(cells)  # bfloat16 and other narrow types
-    hint = "Give durations as numbers, such as days."
+    hint = "Give durations as numbers, such as days." if cells.dtype.kind == "m" else ""
     check(wide is not None, what, cells.dtype.name, "numbers, booleans, dates or text", hint)
     assert wide is not None
     return wide
@@ -132,9 +132,9 @@ def as_date(value: Any) -> Any:
             value = datetime.datetime.fromisoformat(text if len(text) > 7 else f"{text}-01")
         except ValueError:
             return None
-    if isinstance(value, datetime.datetime):  # also a Timestamp of pandas
+    if isinstance(value, datetime.datetime) and value == value:  # also a Timestamp of pandas
         value = value.replace(tzinfo=None)
-    if not isinstance(value, datetime.date | np.datetime64):
+    if not isinstance(value, datetime.date | np.datetime64) or value != value:  # NaT
         return None
     return np.datetime64(value).astype("datetime64[us]")
 

@@ -178,12 +178,14 @@ def match(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, list[
     entries = [] if is_range(stated) and is_text(column) else list(stated)
     cells, kind = column.tolist(), "text"
     if is_text(column):
-        keys: list[Any] = [str(entry).strip() for entry in entries]
+        keys: list[Any] = [None if e is None or e != e else str(e).strip() for e in entries]
         booleans, dates = [*map(as_boolean, entries)], [*map(as_date, entries)]
         if None not in booleans and None not in (known := {c: as_boolean(c) for c in set(cells)}):
             cells, keys = [known[cell] for cell in cells], booleans
         elif None not in dates and not np.isnat(found := as_dates(column)).any():
-            cells, keys = found.tolist(), [date.item() for date in dates]  # pyright: ignore
+            cells, keys = found.tolist(), [date.item() for date in dates]
+        elif all(map(is_number, entries)) and not np.isnan(found := as_plain_numbers(cells)).any():
+            cells, keys = found.tolist(), [_as_number(entry, found.dtype) for entry in entries]
     elif column.dtype.kind == "M":
         kind, keys = "dates", [date and date.item() for date in map(as_date, entries)]
     else:

@@ -58,6 +58,8 @@ HUGE = [2**70, 2**70 + 1, 2**70, 2**70 + 1]
         (NARROW.astype(np.float16), ["0.1", "0.2"], [0.1, 0.2], HALF),
         ([Decimal("0.1"), Decimal("0.2")] * 2, [0.1, 0.2], [0.1, 0.2], HALF),
         ([1.0, 2.0, 1.0, 2.0], ["1", "2"], [1, 2], HALF),
+        (["1.0", " 2"] * 2, [1, 2.0], [1, 2], HALF),
+        (["1", "02"] * 2, ["1", "02"], ["1", "02"], HALF),
         # A list is a list, also of two numbers.
         ([1, 2, 9, 1], [1, 2], [1, 2], [[1, 0], [0, 1], [0, 0], [1, 0]]),
         ([1, 2, 9, 1], np.array([1, 2]), [1, 2], [[1, 0], [0, 1], [0, 0], [1, 0]]),
@@ -233,6 +235,8 @@ REFUSED = [  # column, its bounds, target, options, words of the message
     (np.array(DATES, "M8[D]"), (0, 1), YES, "two dates, for a column of dates"),
     (np.array(DATES, "M8[D]"), None, YES, "must be given for the columns of numbers a of"),
     (np.array(DATES, "M8[D]"), (DATES[1], DATES[0]), YES, "with LOW < HIGH"),
+    (np.array(DATES, "M8[D]"), (pandas.NaT, DATES[0]), YES, "different categories, of dates"),
+    (["x", "z"] * 2, ["x", None], YES, "different categories, of text"),
     (np.array([1, 2, 3, 4], "m8[D]"), None, YES, "Give durations as numbers"),
     ([1j, 2j, 3j, 4j], None, YES, "must be numbers, booleans, dates or text"),
     ([3, 7, 11, int(SECRET)], [0, 100], YES, "categories of most rows, not of 0 of 4.*a=LOW:HIGH"),
