@@ -16,20 +16,8 @@ import numpy as np
 from nrjax._base.arrays import as_array, as_numbers, is_listed, missing_entries
 from nrjax._base.validation import check
 
-MISSING_WORDS = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND"}
-MISSING_WORDS |= {
-    "1.#QNAN",
-    "<NA>",
-    "N/A",
-    "NA",
-    "NULL",
-    "NaN",
-    "NaT",
-    "None",
-    "n/a",
-    "nan",
-    "null",
-}
+MISSING_WORDS = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>"}
+MISSING_WORDS |= {"-NaN", "-nan", "N/A", "NA", "NULL", "NaN", "NaT", "None", "n/a", "nan", "null"}
 """Text that stands for a missing cell if it is no stated category, as in `pandas.read_csv`."""
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -39,10 +27,12 @@ _BOOLEANS = {"false": False, "true": True}
 
 def as_cells(column: Any) -> np.ndarray:
     """Return a column as an array of cells, of which some may be missing."""
-    if is_listed(column) and any(isinstance(entry, (str, bytes)) for entry in column):
-        # A NumPy array of text has the width of the longest cell.
-        return np.fromiter(column, object, len(column))
-    return as_array(column)
+    if not is_listed(column):
+        return as_array(column)
+    # A NumPy array of text has the width of the longest cell, and one of large integers rounds.
+    is_text = any(isinstance(entry, (str, bytes)) for entry in column)
+    as_they_are = is_text or all(isinstance(entry, int) for entry in column)
+    return np.fromiter(column, object, len(column)) if as_they_are else as_array(column)
 
 
 def missing_in(cells: np.ndarray, stated: Any = None) -> np.ndarray:
@@ -91,7 +81,7 @@ def _of_objects(what: str, cells: np.ndarray) -> np.ndarray:
     if entries and all(isinstance(entry, Real | Decimal) for entry in entries):
         column = np.array(entries)
         if all(isinstance(e, int | np.integer) for e in entries) and column.dtype.kind not in "biu":
-            column = cells  # of more than 64 bits
+            column = None if as_numbers(cells) is None else cells  # of more than 64 bits
         elif column.dtype.kind not in "biuf":
             column = as_numbers(cells)  # decimals, fractions
     elif entries and all(isinstance(e, datetime.date | np.datetime64) for e in entries):
@@ -104,6 +94,11 @@ def _of_objects(what: str, cells: np.ndarray) -> np.ndarray:
         check(ok, what, "such as 1 and '1'", "of values that differ as text", hint)
         column = np.array(texts, object)
     return column.reshape(cells.shape)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a stated value is a number, and not a boolean."""
+    return isinstance(value, Real | Decimal) and not isinstance(value, bool | np.bool)
 
 
 def is_text(column: np.ndarray) -> bool:
@@ -171,4 +166,5 @@ def declared_order(column: Any) -> list[Any] | None:
         categories = dtype.categories
     else:
         return None
-    return [entry.strip() if isinstance(entry, str) else entry for entry in categories]
+    kinds = Real, datetime.date
+    return [each if isinstance(each, kinds) else str(each).strip() for each in categories]

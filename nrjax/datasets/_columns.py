@@ -2,8 +2,6 @@
 
 import datetime
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +13,7 @@ from nrjax.datasets._cells import (
     as_date,
     as_dates,
     as_plain_numbers,
+    is_number,
     is_numeric,
     is_text,
 )
@@ -44,11 +43,6 @@ class PreparedColumn(NamedTuple):
     done: str
     derived: str = ""
     remarks: tuple[str, ...] = ()
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a stated value is a number, and not a boolean."""
-    return isinstance(value, Real | Decimal) and not isinstance(value, bool | np.bool)
 
 
 def is_range(stated: Any) -> bool:
@@ -97,16 +91,12 @@ def scale_column(where: str, name: str, column: np.ndarray, stated: Any) -> Prep
 
 def _as_numbers(where: str, name: str, column: np.ndarray, stated: Any) -> np.ndarray:
     """Return a column as float64, also one of text in which each cell is a plain number."""
-    check(
-        column.dtype.kind != "M",
-        f"bounds of {name!r}",
-        stated,
-        "two dates, for a column of dates",
-    )
+    is_date = column.dtype.kind == "M"
+    check(not is_date, f"bounds of {name!r}", stated, "two dates, for a column of dates")
     if not is_text(column):
         return np.asarray(column, np.float64)
     values = as_plain_numbers(column)
-    bad = int(np.sum(np.isnan(values)))
+    bad = int(np.sum(~(np.abs(values) <= LARGEST)))
     hint = (
         f"{bad:,} of {len(column):,} cells are no plain number. Write 1000.5, not 1,000.5, and no "
         "units, signs of currency or %. Leave cells without a number empty, and choose what "
@@ -250,14 +240,12 @@ def labels(
     got = f"{len(values):,} different values"
     check(ok, f"values of the target of {where}", got, "exactly two labels", hint)
     if stated is None:
-        entries = sorted(values) if order is None else [e for e in order if e in values]
-        codes, names = match(name, y, entries)
+        entries = [entry for entry in order or () if entry in values]
+        codes, names = match(name, y, entries if len(entries) == 2 else sorted(values))
     else:
         codes, names = match(name, y, stated)
         none = int(np.sum(codes < 0))
-        hint = (
-            f"{none:,} of {len(y):,} rows have another label. The first becomes -1, the second 1."
-        )
+        hint = f"{none:,} of {len(y):,} rows have another. The first becomes -1, the second 1."
         hint += _warnings.nearest(names, y, codes)
         expected = f"the two labels of {where}"
         check(len(names) == 2 and none == 0, f"bounds of {name!r}", stated, expected, hint)
@@ -271,8 +259,7 @@ def check_numbers(where: str, y: np.ndarray, stated: Any = None) -> None:
     numbers = as_plain_numbers(y) if is_text(y) and is_range(stated) else y
     values = len(set(y.tolist()))
     ok = is_numeric(numbers) and values >= 3
-    if ok:
-        ok = (np.abs(numbers.astype(np.float64)) <= LARGEST).all()
+    ok = ok and (np.abs(numbers.astype(np.float64)) <= LARGEST).all()
     expected = f"at least three finite numbers (1000, not 1,000) within {LARGEST:g}"
     hint = "For two labels use task 'logistic' (--task logistic)." if values == 2 else ""
     got = f"{values:,} different values{' of text' if is_text(y) else ''}"

@@ -8,8 +8,8 @@ import numpy as np
 
 from nrjax._base.validation import check
 from nrjax.datasets import _columns, _warnings
-from nrjax.datasets._cells import as_date, is_numeric, is_text
-from nrjax.datasets._columns import LARGEST, PreparedColumn, is_number, is_range
+from nrjax.datasets._cells import as_date, is_number, is_numeric, is_text
+from nrjax.datasets._columns import LARGEST, PreparedColumn, is_range
 from nrjax.datasets._dataset import (
     TASKS,
     Dataset,
@@ -93,7 +93,8 @@ def prepare(
     check(
         min(size) > 0 or bool(problems), f"rows and features of {where}", size, "at least 1 of each"
     )
-    check(rows is None or rows <= size[0], "rows", rows, f"at most {size[0]}, the rows of {where}")
+    ok = rows is None or rows <= size[0] or bool(problems)
+    check(ok, "rows", rows, f"at most {size[0]}, the rows of {where}")
     with problems:
         _check_finite(where, {name: columns[name] for name in columns if name != target})
     if target in used.incomplete:  # its other values may be too few for labels
@@ -165,7 +166,7 @@ def _check_finite(where: str, columns: Mapping[str, np.ndarray]) -> None:
     bad = [
         name
         for name, column in columns.items()
-        if column.dtype.kind == "f" and not (np.abs(column.astype(np.float64)) <= LARGEST).all()
+        if is_numeric(column) and not (np.abs(column.astype(np.float64)) <= LARGEST).all()
     ]
     what = f"columns of {where} with missing or infinite values, or beyond {LARGEST:g},"
     check(not bad, what, bad, "none")

@@ -7,7 +7,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nrjax._base.validation import check, check_integer
-from nrjax.datasets._cells import as_cells, as_column, as_date, declared_order, missing_in
+from nrjax.datasets._cells import (
+    as_cells,
+    as_column,
+    as_date,
+    declared_order,
+    is_number,
+    missing_in,
+)
 
 Missing = Literal["refuse", "drop"] | Mapping[str, Any]
 """What becomes of missing cells: rows are refused or dropped, or columns get a stated value."""
@@ -61,10 +68,9 @@ class UsedColumns(NamedTuple):
 
 
 class Problems(list[str]):
-    """Messages about a table, collected so that one error has all of them.
+    """Messages about a table, so that one error has all of them.
 
-    >>> problems = Problems()
-    >>> with problems: raise ValueError("a")
+    `with problems:` adds the message of a ValueError that the block raises.
     """
 
     def __enter__(self) -> "Problems":
@@ -97,20 +103,17 @@ def check_rules(rules: RowRules, where: str, names: Sequence[str], target: str) 
     expected = "'refuse', 'drop', or a mapping from columns to values"
     ok = isinstance(missing, Mapping) or missing in ("refuse", "drop")
     check(ok, "missing", missing, expected)
-    is_listed = isinstance(leave_out, (list, tuple)) and target not in leave_out
     hint = "For one column write leave_out=('COLUMN',)."
-    check(is_listed, "leave_out", leave_out, "a list of columns other than the target", hint)
-    filled = [str(name) for name in missing] if isinstance(missing, Mapping) else []
-    named = {
-        "leave_out": leave_out,
-        "missing": filled,
-        "person": () if person is None else (person,),
-    }
-    for argument, values in named.items():
+    check(isinstance(leave_out, (list, tuple)), "leave_out", leave_out, "a list of columns", hint)
+    filled = list(missing) if isinstance(missing, Mapping) else []
+    people = [] if person is None else [person]
+    for argument, values in (("leave_out", leave_out), ("missing", filled), ("person", people)):
         unknown = [name for name in values if str(name) not in names]
-        expected = f"made of columns of {where}: {listed(names)}"
-        check(not unknown, argument, unknown, expected)
-    check(person != target, "person", person, "a column other than the target")
+        check(not unknown, argument, unknown, f"made of columns of {where}: {listed(names)}")
+    left_out = [*map(str, leave_out)]
+    check(target not in left_out, "leave_out", leave_out, "a list of columns other than the target")
+    ok = str(person) not in (target, *left_out)
+    check(ok, "person", person, "a column other than the target and those left out")
     if person is None:
         hint = "Name the column that identifies people: person='id' (--person id)."
         check(most is None, "rows_per_person", most, "None without person", hint)
@@ -168,9 +171,8 @@ def used_columns(
         with problems:
             columns[name] = as_column(f"column {name!r} of {where}", array)
     orders = {name: order for name in cells if (order := declared_order(raw[name]))}
-    people = None
-    if rules.person is not None and rules.person in columns:
-        people = columns.pop(rules.person).tolist()
+    person = None if rules.person is None else columns.pop(str(rules.person), None)
+    people = None if person is None else person.tolist()
     return UsedColumns(columns, orders, tuple(done), people, incomplete)
 
 
@@ -181,8 +183,8 @@ def _filled(name: str, cells: np.ndarray, gaps: np.ndarray, value: Any) -> np.nd
         entry = as_date(value)
         check(entry is not None, what, value, "a date such as '2020-01-31'")
     elif cells.dtype.kind in "biuf":
-        number = isinstance(value, (int, float)) and np.isfinite(value)
-        check(number, what, value, "a finite number, as the column's are")
+        ok = is_number(value) and np.isfinite(float(value))
+        check(ok, what, value, "a finite number, as the column's are")
     elif any(isinstance(cell, str) for cell in cells[~gaps].tolist()):
         entry = str(value)
     filled = cells.astype(object if cells.dtype.kind in "SU" else cells.dtype)  # a copy

@@ -38,6 +38,15 @@ def test_rows_with_missing_cells_are_dropped():
     assert len(kept.x) == 5  # cells of columns that are not used do not count
 
 
+def test_a_name_that_is_no_text_identifies_people():
+    frame = {1: ["u", "u", "v", "v"], "age": [1, 2, 3, 4], "left": [0, 1, 0, 1]}
+    bounds = {"age": (0, 9), "left": [0, 1]}
+    data = from_frame(frame, "left", bounds=bounds, person=1, rows_per_person=2)
+    assert data.feature_names == ("age", "intercept")
+    with pytest.raises(ValueError, match="2 of 2 people have more rows"):
+        from_frame(frame, "left", bounds=bounds, person=1, rows_per_person=1)
+
+
 def test_missing_cells_are_filled_in():
     values = {"age": 40, "city": "B"}
     data = from_frame(FRAME, "left", missing=values, leave_out=("id",), **OWN)
@@ -53,11 +62,15 @@ def test_missing_cells_are_filled_in():
         ({"missing": {"pay": 1}}, r"missing must be made of columns of .*got \['pay'\]"),
         ({"missing": {"age": "old"}}, "missing of 'age' must be a finite number"),
         ({"missing": {"age": 1}}, r"\(got \['id', 'city'\]\).* 1 of 6 in 'id', 1 of 6 in 'city'"),
-        ({"leave_out": "age"}, r"leave_out must be a list .*\('COLUMN',\)"),
+        ({"leave_out": "age"}, r"leave_out must be a list of columns .*\('COLUMN',\)"),
         ({"leave_out": ["left"]}, "leave_out must be a list of columns other than the target"),
         ({"leave_out": ["pay"]}, r"leave_out must be made of columns of .*got \['pay'\]"),
         ({"person": "pay", "rows_per_person": 1}, "person must be made of columns of table"),
         ({"person": "left", "rows_per_person": 1}, "person must be a column other than the target"),
+        (
+            {"person": "id", "leave_out": ["id"], "rows_per_person": 9},
+            "person must be a column oth",
+        ),
         ({"person": "id"}, "rows_per_person must be an integer, at least 1"),
         ({"person": "id", "rows_per_person": 0}, "rows_per_person must be an integer, at least 1"),
         ({"rows_per_person": 2}, "rows_per_person must be None without person"),
