@@ -103,11 +103,18 @@ def check_complete(name: str, value: Any, is_text: bool = True) -> None:
 
 
 def as_data(name: str, value: Any, fits: Callable[..., Any], expected: str) -> np.ndarray:
-    """Return `as_floats` of data that are complete (`check_complete`)."""
+    """Return `as_floats` of data that are complete (`check_complete`).
+
+    The message has counts, and no value of the data.
+    """
     table = as_array(value)  # once, since lists may be long
     check_complete(name, table, is_text=False)
     array = as_numbers(table)
-    check(array is not None and fits(array), name, value, expected)
+    check(array is not None, name, type(value).__name__, expected)
+    fit = np.asarray(fits(array))
+    kind = f"numbers of shape {table.shape}"
+    got = f"{kind}, of which {np.sum(~fit):,} are not" if fit.shape else kind
+    check(fit, name, got, expected)
     assert array is not None
     return array
 

@@ -150,7 +150,7 @@ def dominant_column(
     if len(columns) < 2 or share <= _DOMINANT:
         return []
     return [
-        f"Warning: the column {columns[np.argmax(sizes)]!r} of {name} makes up "
-        f"{np.floor(1000 * share) / 10:g} % of the rows' {norm}, which leaves the other columns "
-        "without effect. Bring all columns to one scale first."
+        f"Warning: the column {columns[np.argmax(sizes)]!r} of {name} makes up more than 95 % of "
+        f"the rows' {norm}, which leaves the other columns without effect. Bring all columns to "
+        "one scale first."
     ]

@@ -1,14 +1,13 @@
 """The way from a table to a data set: bounds, features, rows of norm at most 1, a summary."""
 
-import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nrjax._base.validation import check
 from nrjax.datasets import _columns, _warnings
-from nrjax.datasets._cells import as_date, is_number, is_numeric, is_text
+from nrjax.datasets._cells import is_numeric, is_text
 from nrjax.datasets._columns import LARGEST, PreparedColumn, is_range
 from nrjax.datasets._dataset import (
     TASKS,
@@ -18,8 +17,8 @@ from nrjax.datasets._dataset import (
     dominant_column,
     unit_l2_rows,
 )
+from nrjax.datasets._limits import Bounds, bounds_of_data, by_name, without_bounds
 from nrjax.datasets._rows import (
-    MOST_NAMES,
     NO_RULES,
     Problems,
     RowRules,
@@ -28,9 +27,6 @@ from nrjax.datasets._rows import (
     listed,
     used_columns,
 )
-
-Bounds = Mapping[str, Any] | Literal["data"] | None
-"""By column (LOW, HIGH) or a list of categories; "data"; or None for columns as they are."""
 
 _MARGIN = 1 - 2.0**-20
 """A factor that keeps the norm of each row at most 1 after rounding to float32."""
@@ -83,18 +79,75 @@ def prepare(
         ValueError: the table is unsuitable. The message has all problems of all columns.
     """
     check(task in (None, *TASKS), "task", task, f"one of {TASKS}, or left out")
+    read = _read_columns(table, bounds, task, rows, rules)
+    task, limits, goal, made = read.task, read.limits, read.goal, list(read.made.values())
+    if limits is not None:
+        intercept = np.ones((len(made[0].values), 1))
+        made.append(PreparedColumn(intercept, ("intercept",), "intercept"))
+    # Rounding of sums depends on the memory layout. Results must not depend on the file format.
+    x = np.ascontiguousarray(np.concatenate([each.values for each in made], axis=1)[:rows])
+    names = tuple(name for each in made for name in each.names)
+    # Warnings name columns, since a feature's name may have a category of the data.
+    owners = [*read.made, "intercept"] if limits is not None else [*read.made]
+    owners = tuple(o for o, each in zip(owners, made, strict=True) for _ in each.names)
+    uneven = _uneven_scales(table.name, x, owners) if limits is None else []
+    x, done, from_norms = _within_unit_norm(x, normalise, None if limits is None else len(made))
+    warned = [remark for each in (goal, *made) for remark in each.remarks]
+    warned += uneven or dominant_column(table.name, x, owners, normalise)
+    derived = [*read.derived, goal.derived, *(each.derived for each in made)]
+    derived += [read.from_data, from_norms]
+    taken = ", ".join(filter(None, derived))
+    taken = f"Taken from the data, and so not private: {taken}" if taken else _NOTHING
+    way = _AS_THEY_ARE if limits is None else _CLIPPED
+    features = [each.done for each in made[:_SHOWN]]
+    features += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
+    on_rows = "; ".join([f"{len(x):,} rows", *_on_rows(rules, read.done)])
+    summary = (
+        f"{table.name}: {task} regression of {goal.done} on {', '.join(features)}; {on_rows}.",
+        f"{way} {done}. {taken}.",
+    )
+    most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)
+    remarks = (*summary, *warned)
+    return Dataset(table.name, task, x, goal.values, names, remarks, rows_per_person=most)
+
+
+class _ReadColumns(NamedTuple):
+    """The columns of a table, understood.
+
+    Attributes:
+        task: "logistic" or "ridge".
+        limits: bounds by column, or None if columns are taken as they are.
+        goal: the target.
+        made: the features that each column became, by name.
+        derived: "the task", in a list, if the data decided it.
+        from_data: name of the bounds that were taken from the data, or "".
+        done: what was done to rows and cells.
+    """
+
+    task: str
+    limits: dict[str, Any] | None
+    goal: PreparedColumn
+    made: dict[str, PreparedColumn]
+    derived: list[str]
+    from_data: str
+    done: Sequence[str]
+
+
+def _read_columns(
+    table: Table, bounds: Bounds, task: str | None, rows: int | None, rules: RowRules
+) -> _ReadColumns:
+    """Return the columns of a table as features and a target, or raise all problems at once."""
     problems, where, target = Problems(), table.where, table.target
     raw = {**table.columns, target: table.y}
     check_rules(rules, where, list(raw), target)
-    limits = _by_name(bounds, list(raw), where, problems)
+    limits, from_data = by_name(bounds, list(raw), where, problems), ""
     used = used_columns(raw, rules, where, limits or {}, problems)
     columns = {name: column for name, column in used.columns.items() if len(column) or not problems}
     size = len(columns.get(target, ())), len(columns) - (target in columns)
-    check(
-        min(size) > 0 or bool(problems), f"rows and features of {where}", size, "at least 1 of each"
-    )
-    ok = rows is None or rows <= size[0] or bool(problems)
-    check(ok, "rows", rows, f"at most {size[0]}, the rows of {where}")
+    if not problems:
+        check(min(size) > 0, f"rows and features of {where}", size, "at least 1 of each")
+        enough = rows is None or rows <= size[0]
+        check(enough, "rows", rows, f"at most {size[0]}, the rows of {where}")
     with problems:
         _check_finite(where, {name: columns[name] for name in columns if name != target})
     if target in used.incomplete:  # its other values may be too few for labels
@@ -105,17 +158,16 @@ def prepare(
         with problems:
             task = _columns.infer_task(where, columns[target])
     if isinstance(bounds, str):
-        limits, from_data = _bounds_of_data(columns, target, task)
+        limits, from_data = bounds_of_data(columns, target, task)
     else:
-        from_data = ""
-        for name in _without_bounds(limits, columns, target, task, where, problems):
+        for name in without_bounds(limits, columns, target, task, where, problems):
             del columns[name]
-    goal, made = None, []
+    goal, made = None, {}
     for name, column in columns.items():
         stated, order = (limits or {}).get(name), used.orders.get(name)
         with problems:
             if name != target:
-                made.append(_feature(table, name, column, limits, stated, order))
+                made[name] = _feature(table, name, column, limits, stated, order)
             elif task is not None:
                 goal = _target(table, column, task, limits, rows, order)
                 if is_inferred and task == "ridge":
@@ -126,29 +178,7 @@ def prepare(
     problems.raise_any(where)
     assert goal is not None
     assert task is not None
-    if limits is not None:
-        intercept = np.ones((len(made[0].values), 1))
-        made.append(PreparedColumn(intercept, ("intercept",), "intercept"))
-    # Rounding of sums depends on the memory layout. Results must not depend on the file format.
-    x = np.ascontiguousarray(np.concatenate([each.values for each in made], axis=1)[:rows])
-    names = tuple(name for each in made for name in each.names)
-    uneven = _uneven_scales(table.name, x, names) if limits is None else []
-    x, done, from_norms = _within_unit_norm(x, normalise, None if limits is None else len(made))
-    warned = [remark for each in (goal, *made) for remark in each.remarks]
-    warned += uneven or dominant_column(table.name, x, names, normalise)
-    derived += [goal.derived, *(each.derived for each in made), from_data, from_norms]
-    taken = ", ".join(filter(None, derived))
-    taken = f"Taken from the data, and so not private: {taken}" if taken else _NOTHING
-    way = _AS_THEY_ARE if limits is None else _CLIPPED
-    features = [each.done for each in made[:_SHOWN]]
-    features += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
-    on_rows = "; ".join([f"{len(x):,} rows", *_on_rows(rules, used.done)])
-    summary = (
-        f"{table.name}: {task} regression of {goal.done} on {', '.join(features)}; {on_rows}.",
-        f"{way} {done}. {taken}.",
-    )
-    most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)
-    return Dataset(table.name, task, x, goal.values, names, (*summary, *warned), most)
+    return _ReadColumns(task, limits, goal, made, derived, from_data, used.done)
 
 
 def _on_rows(rules: RowRules, done: Sequence[str]) -> list[str]:
@@ -170,85 +200,6 @@ def _check_finite(where: str, columns: Mapping[str, np.ndarray]) -> None:
     ]
     what = f"columns of {where} with missing or infinite values, or beyond {LARGEST:g},"
     check(not bad, what, bad, "none")
-
-
-def _by_name(
-    bounds: Bounds, names: Sequence[str], where: str, problems: Problems
-) -> dict[str, Any] | None:
-    """Return stated bounds by column, or None without bounds."""
-    if bounds is None:
-        return None
-    if isinstance(bounds, str) and bounds == "data":
-        return {}
-    expected = "a mapping from columns to (LOW, HIGH) or a list of categories, or 'data'"
-    check(isinstance(bounds, Mapping), "bounds", bounds, expected)
-    stated = {
-        str(name): limits
-        if isinstance(limits, (list, tuple, str)) or np.ndim(limits) != 1
-        else list(limits)  # an array or an index of categories
-        for name, limits in dict(bounds).items()
-    }
-    expected = "of columns that differ as text"
-    check(len(stated) == len(bounds), "bounds", list(bounds), expected)
-    unknown = [name for name in stated if name not in names]
-    with problems:
-        check(not unknown, "bounds", unknown, f"of columns of {where}: {listed(names)}")
-    return stated
-
-
-def _needing_bounds(columns: Mapping[str, np.ndarray], target: str, task: str | None) -> list[str]:
-    """Return the names of the columns of numbers and dates, without a target of labels."""
-    return [
-        name
-        for name, column in columns.items()
-        if is_numeric(column) or column.dtype.kind == "M"
-        if name != target or task == "ridge"
-    ]
-
-
-def _bounds_of_data(
-    columns: Mapping[str, np.ndarray], target: str, task: str | None
-) -> tuple[dict[str, Any], str]:
-    """Return the smallest and largest value of each column of numbers, and a name of them."""
-    numeric = _needing_bounds(columns, target, task)
-    ends = {name: (columns[name].min(), columns[name].max()) for name in numeric}
-    return ends, f"the bounds of {', '.join(numeric)}" if numeric else ""
-
-
-def _without_bounds(
-    stated: dict[str, Any] | None,
-    columns: Mapping[str, np.ndarray],
-    target: str,
-    task: str | None,
-    where: str,
-    problems: Problems,
-) -> list[str]:
-    """Return the names of columns whose bounds are missing or no bounds, and add the problems."""
-    dates = [name for name, column in columns.items() if column.dtype.kind == "M"]
-    needing = dates if stated is None else _needing_bounds(columns, target, task)
-    missing = [name for name in needing if name not in (stated or {})]
-    wrong = []
-    for name, limits in (stated or {}).items():
-        ok = isinstance(limits, (list, tuple))
-        if ok and is_range(limits) and not (name == target and task == "logistic"):
-            ends = limits if is_number(limits[0]) else [*map(as_date, limits)]
-            ok = ends[0] < ends[1] and (ends is not limits or max(map(abs, limits)) <= LARGEST)
-        expected = "(LOW, HIGH) with LOW < HIGH, or a list of categories"
-        with problems:
-            check(ok, f"bounds of {name!r}", limits, expected)
-        wrong += [] if ok else [name]
-    if missing:
-        options = " ".join(shlex.quote(f"{name}=LOW:HIGH") for name in missing[:MOST_NAMES])
-        more = f" and {len(missing) - MOST_NAMES} more" if len(missing) > MOST_NAMES else ""
-        expected = f"given for the columns of numbers {listed(missing)} of {where}"
-        hint = (
-            "Give limits that you know without the data: "
-            f"bounds={{{missing[0]!r}: (LOW, HIGH), ...}}, in the shell --bounds {options}{more}. "
-            "With bounds='data' (--bounds data) they are taken from the data, which is not private."
-        )
-        with problems:
-            check(False, "bounds", stated or None, expected, hint)
-    return [name for name in columns if name in missing or name in wrong]
 
 
 def _target(
@@ -320,12 +271,12 @@ def _uneven_scales(name: str, x: np.ndarray, columns: Sequence[str]) -> list[str
     order = [int(i) for i in np.argsort(-sizes, kind="stable") if sizes[i] > 0]
     if not order or sizes[order[0]] <= _UNEVEN * sizes[order[-1]]:
         return []
-    large = [i for i in order if sizes[i] > _UNEVEN * sizes[order[-1]]]
-    shown = ", ".join(f"{columns[i]!r} ({sizes[i]:g})" for i in large[:5])
+    large = list(dict.fromkeys(columns[i] for i in order if sizes[i] > _UNEVEN * sizes[order[-1]]))
+    shown = ", ".join(map(repr, large[:5]))
     more = f" and {len(large) - 5} others" if len(large) > 5 else ""
-    least = f"{columns[order[-1]]!r} ({sizes[order[-1]]:g})"
     return [
         f"Warning: columns of {name} differ in scale by more than ten: {shown}{more} are large "
-        f"next to {least}, which leaves small columns without effect. Give bounds, which bring "
-        "all columns to one scale: bounds={'COLUMN': (LOW, HIGH)}, or --bounds COLUMN=LOW:HIGH."
+        f"next to {columns[order[-1]]!r}, which leaves small columns without effect. Give bounds, "
+        "which bring all columns to one scale: bounds={'COLUMN': (LOW, HIGH)}, in the shell "
+        "--bounds COLUMN=LOW:HIGH."
     ]

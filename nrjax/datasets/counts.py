@@ -208,22 +208,24 @@ def _read(path: Path) -> Counts:
             for number, fields in enumerate(filter(None, lines)):  # skips empty lines
                 where = f"line {lines.line_num} of {path}"
                 hint = "Quote an item that holds a comma."
-                check(len(fields) == 2, where, ",".join(fields), "an item and a count", hint)
+                check(len(fields) == 2, where, f"{len(fields)} fields", "an item and a count", hint)
                 item, text = fields[0], fields[1].strip()
                 if number == 0 and not _NUMBER.match(text):
                     header = [name.strip() for name in fields]
                     continue
                 new = item.strip() != "" and item not in table
-                check(new, f"item on {where}", item, "a name that no line before has")
+                got = "an earlier name" if item.strip() else "no name"
+                check(new, f"item on {where}", got, "a name that no line before has")
                 whole = bool(_WHOLE.fullmatch(text)) and 0 <= int(text) <= LARGEST
-                check(whole, f"count on {where}", text, "a whole number from 0 to 2^53, such as 42")
+                expected = "a whole number from 0 to 2^53, such as 42"
+                check(whole, f"count on {where}", "another text", expected)
                 table[item] = int(text)
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} could not be read as CSV in UTF-8: {error}") from error
     check(len(table) > 0, f"groups of {path}", 0, "at least one line of an item and a count")
     counts, items = np.array(list(table.values()), np.float64), tuple(table)
     if header is None:
-        remark = f"{path.name} has no header: its first group is {items[0]!r}, of {counts[0]:.0f}."
+        remark = f"{path.name} has no header: its first line is a group."
     else:
         remark = f"{path.name}: the groups are its column {header[0]!r}, the counts {header[1]!r}."
     return Counts(path.name, items, counts, remarks=() if header == _HEADER else (remark,))

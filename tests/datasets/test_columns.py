@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nrjax.cli.options import joined
-from nrjax.datasets import from_file, from_frame
+from nrjax.datasets import from_file, from_frame, load
 from nrjax.papers._settings import parsed_bounds, parsed_missing
 
 pandas = pytest.importorskip("pandas")
@@ -291,6 +291,17 @@ def test_a_warning_names_what_was_stated(column, stated, expected):
     found = warned(prepared(column, stated))
     assert len(found) == bool(expected)
     assert all(part in found[0] for part in expected)
+
+
+def test_warnings_about_scales_name_columns_and_no_category(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text(f"a,city,y\n0.01,{SECRET}x,1\n0.02,{SECRET}x,2\n0.03,{SECRET}x,3\n")
+    uneven, *more = warned(load(path, "ridge", target="y"))
+    assert "'city' are large next to 'a'" in uneven
+    path.write_text(f"a,city,y\n0.2,{SECRET}x,1\n0.2,{SECRET}x,2\n0.2,{SECRET}x,3\n")
+    (dominant,) = warned(load(path, "ridge", target="y"))
+    assert "the column 'city' of own.csv makes up more than 95 %" in dominant
+    assert SECRET not in "".join([uneven, dominant, *more])
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_a_table_is_read_in_its_order(tmp_path):
     [
         ("place,people", "bc", "own.csv: the groups are its column 'place', the counts 'people'."),
         (",", "bc", "own.csv: the groups are its column '', the counts ''."),
-        ("a,7", "abc", "own.csv has no header: its first group is 'a', of 7."),
+        ("a,7", "abc", "own.csv has no header: its first line is a group."),
     ],
 )
 def test_any_header_or_none_will_do_and_is_named(tmp_path, first, items, remark):
@@ -46,7 +46,7 @@ def test_any_header_or_none_will_do_and_is_named(tmp_path, first, items, remark)
     assert data.largest(1).remarks == data.remarks == (remark,)
 
 
-ROWS = r"must be an item and a count \(got '{}'\)\. Quote"
+ROWS = r"must be an item and a count \(got '{} fields'\)\. Quote"
 COUNT = "count on line {} of .*own.csv must be a whole number from 0 to 2"
 GROUPS = "groups of .*own.csv must be at least one line"
 
@@ -54,10 +54,10 @@ GROUPS = "groups of .*own.csv must be at least one line"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("item;count\na;1\n", "line 1 of .*own.csv " + ROWS.format("item;count")),
-        ("place,people,area\na,1,2\n", ROWS.format("place,people,area")),
-        ("item,count\na,1,2\n", "line 2 of .*own.csv " + ROWS.format("a,1,2")),
-        ("item,count\na\n", ROWS.format("a")),
+        ("item;count\na;1\n", "line 1 of .*own.csv " + ROWS.format(1)),
+        ("place,people,area\na,1,2\n", ROWS.format(3)),
+        ("item,count\na,1,2\n", "line 2 of .*own.csv " + ROWS.format(3)),
+        ("item,count\na\n", ROWS.format(1)),
         ("", GROUPS),
         ("item,count\n", GROUPS),
         ("a,2.5\nb,2\n", COUNT.format(1)),

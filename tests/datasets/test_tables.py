@@ -109,16 +109,20 @@ def test_text_of_many_values_is_refused(tmp_path):
 PRICES = 'price,size,y\n"1,000",0.1,1\n950,0.2,2\n"2,500",0.1,3\n'
 COLUMNS = "income,age,y\n50000,30,1\n-70000,40,2\n90000,50,3\n"
 SIZES = "size,y\n3+,1\nsmall,2\nlarge,3\n"
-UNEVEN = "columns of own.csv differ in scale by more than ten: 'income' (90000) are large next to"
+UNEVEN = "columns of own.csv differ in scale by more than ten: 'income' are large next to"
 
 
 @pytest.mark.parametrize(
     ("text", "normalise", "remarks"),
     [
         (PRICES, "l2_rows", ["'price' of own.csv may be no text: its 3 values .* looks like num"]),
-        (COLUMNS, "l2_rows", [f"{UNEVEN} 'age' (50)"]),
-        (COLUMNS, "max_l1", [f"{UNEVEN} 'age' (50)"]),
-        ("a,b,y\n9,1,1\n9,1,2\n9,1,3\n", "l2_rows", ["column 'a' of own.csv makes up 98.7 % of"]),
+        (COLUMNS, "l2_rows", [f"{UNEVEN} 'age', which"]),
+        (COLUMNS, "max_l1", [f"{UNEVEN} 'age', which"]),
+        (
+            "a,b,y\n9,1,1\n9,1,2\n9,1,3\n",
+            "l2_rows",
+            ["column 'a' of own.csv makes up more than 95 % of"],
+        ),
         ("a,b,y\n9,1,1\n9,1,2\n9,1,3\n", "max_l1", []),  # 90 %
         (SIZES, "l2_rows", []),
         (COLOURS.replace("price", "y"), "l2_rows", []),
@@ -337,7 +341,7 @@ def test_frame_csv_and_npz_give_the_same_rows(tmp_path):
 def test_an_array_of_uneven_columns_draws_a_warning(tmp_path):
     path, rng = tmp_path / "own.npz", np.random.default_rng(0)
     np.savez(path, x=rng.uniform(size=(9, 8)) * [1, 200, 3, 40, 50, 60, 70, 80], y=np.arange(9))
-    warned = r"'x1' \(\d+\.?\d*\), .*, 'x4' .* and 1 others are large next to 'x0' .*Give bounds"
+    warned = "'x1', 'x7', 'x6', 'x5', 'x4' and 1 others are large next to 'x0', .*Give bounds"
     with pytest.warns(UserWarning, match=warned) as record:
         data = from_file(path)
     assert record[0].filename == __file__
