@@ -99,6 +99,9 @@ class Choose:
             table = self._table()
             options: Any = {"regularisation": self.regularisation, "relation": table.relation}
             return _REGRESSIONS[self.question](table.x, table.y, **options)
+        for option in ("missing", "leave_out", "person", "rows_per_person"):
+            given = getattr(self, option)
+            check(not given, option, given, "left out, except for a regression")
         values = _column(self.data, self.column)
         is_text = self.question == "counts"
         check_complete(f"column {self.column!r} of {self.data}", values, is_text)

@@ -28,6 +28,15 @@ def test_questions_about_a_column(table, question, options, name):
     assert command._question().name == name
 
 
+def test_a_regression_takes_rules_for_rows_and_people(table):
+    bounds = ("pay=0:400", "team=a,b", "club=x,y")
+    rules = {"leave_out": ("tip",), "missing": ("club=y",), "person": "late", "rows_per_person": 2}
+    command = Choose("logistic", error="3 %", data=table, column="team", bounds=bounds, **rules)
+    question = command._question()
+    assert "4 rows of 4 features" in question.name
+    assert {each.relation for each in question.mechanisms.values()} == {"replace, 2 rows"}
+
+
 @pytest.mark.parametrize(
     ("question", "low", "high", "warning"),
     [
@@ -55,6 +64,8 @@ def test_bounds_outside_all_values_draw_a_warning(table, capsys, question, low, 
         (["count", "--error", "1", "--data", "TABLE", "--column", "tip"], "column 'tip' of"),
         (["histogram", "--error", "1", "--data", "TABLE", "--column", "pay"], "--bins 0 50 100"),
         (["count", "--error", "x", "--data", "TABLE", "--column", "late"], "error must be"),
+        (["mean", "--error", "1", "--person", "team"], "person must be left out, except for a reg"),
+        (["count", "--error", "1", "--missing", "drop"], "missing must be left out, except for a"),
     ],
 )
 def test_mistakes(table, capsys, arguments, message):
