@@ -149,6 +149,7 @@ def largest_changes(most):
     return changes
 
 
+@pytest.mark.numerical
 def test_no_person_changes_more_than_stated(monkeypatch):
     """The planted fault is the sensitivity of one row for people with two rows."""
     changes = largest_changes(2)
