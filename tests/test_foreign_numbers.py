@@ -95,7 +95,7 @@ def test_a_table_of_arrow():
 
 def test_what_is_no_table_is_refused_by_name():
     expected = "^frame must be a data frame, a dict of columns"
-    for frame in (None, [{"a": 1}], np.ones((3, 2)), 3.0, "own.csv", iter(())):
+    for frame in (None, [1], np.ones((3, 2)), 3.0, "own.csv", iter(())):
         with pytest.raises(ValueError, match=expected):
             datasets.from_frame(frame, "y")
     for column in ([(1, 2), (1,)], [[1], [2]], np.array([{1}, {2}], object)):

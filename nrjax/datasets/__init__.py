@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nrjax._base.cache import cache_folder
 from nrjax._base.fields import explain_fields
 from nrjax._base.validation import check, is_integer
-from nrjax.datasets import tables, uci
+from nrjax.datasets import _reading, tables, uci
 from nrjax.datasets._dataset import (
     NORMALISATIONS,
     TASKS,
@@ -24,14 +24,16 @@ from nrjax.datasets._dataset import (
 from nrjax.datasets._files import PathLike, data_folder
 from nrjax.datasets._prepare import prepare
 from nrjax.datasets._rows import Missing, RowRules
+from nrjax.datasets.bounds_file import read_bounds
 from nrjax.datasets.counts import Counts, count_keys, load_counts, zipf_counts, zipf_law
 from nrjax.datasets.flights import FLIGHTS
-from nrjax.datasets.tables import from_file, from_frame
+from nrjax.datasets.tables import PrivacyLeakWarning, from_arrays, from_file, from_frame
 
 __all__ = [
     "Available",
     "Counts",
     "Dataset",
+    "PrivacyLeakWarning",
     "available",
     "cache_folder",
     "count_keys",
@@ -39,10 +41,12 @@ __all__ = [
     "divided_by_largest_l1_norm",
     "divided_by_largest_value",
     "fetch",
+    "from_arrays",
     "from_file",
     "from_frame",
     "load",
     "load_counts",
+    "read_bounds",
     "resolve",
     "unit_l2_rows",
     "zipf_counts",
@@ -97,25 +101,26 @@ def load(
     rows: int | Literal["all"] | None = None,
     data_dir: PathLike | None = None,
     target: str | None = None,
-    bounds: tables.Bounds = None,
+    bounds: tables.Bounds | PathLike = None,
     normalise: str = "l2_rows",
     missing: Missing = "refuse",
     leave_out: Sequence[str] = (),
     person: str | None = None,
     rows_per_person: int | None = None,
+    read: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Load a data set and scale it, as the papers' studies do.
 
     Args:
-        name_or_path: "flights", "kdd99", "twitter", "paper" (see `resolve`), or the path of a .csv
-            or .npz file.
+        name_or_path: "flights", "kdd99", "twitter", "paper" (see `resolve`), or the path of a file
+            that `from_file` reads.
         task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
             in the rows used, unless it has bounds).
         rows: number of rows, counted from the first, or "all". By default 10,000 rows of a named
             data set and all rows of your own file.
         data_dir: folder that holds kdd99 and twitter. By default the environment variable
             `NRJAX_DATA`, else the cache folder.
-        target: name of the target in your own file: a column (CSV) or an array (NPZ).
+        target: name of the target in your own file: a column, or an array of an .npz file.
         bounds: bounds of the columns of your own file, as for `from_frame`. By default, columns of
             numbers are taken as they are, without an intercept.
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
@@ -125,6 +130,7 @@ def load(
         leave_out: columns of your own file that are not used.
         person: column of your own file that identifies people, as for `from_frame`.
         rows_per_person: largest number of rows of a person, as for `from_frame`.
+        read: options of the function of pandas that reads your own file, as for `from_file`.
 
     Raises:
         FileNotFoundError: the data are absent. The message names the file and its folder.
@@ -142,7 +148,7 @@ def load(
     count = None if rows is None or rows == "all" else int(rows)
     if name in _SOURCES:
         source = _SOURCES[name]
-        own = {"target": target, "bounds": bounds, "person": person}
+        own = {"target": target, "bounds": bounds, "read": read, "person": person}
         own |= {"rows_per_person": rows_per_person, "leave_out": leave_out or None}
         own |= {"missing": None if missing == "refuse" else missing}
         for option, value in own.items():
@@ -153,11 +159,14 @@ def load(
         most = source.max_rows(source.locate(data_dir)) if rows == "all" else _DEFAULT_ROWS
         return scale(name, task, source.read(task, count or most, data_dir), normalise)
     names = ", ".join(map(repr, [*_SOURCES, "paper"]))
-    expected = f"one of {names}, or the path of a .csv or .npz file"
-    check(Path(name).suffix.lower() in tables.SUFFIXES, "data", name, expected)
-    table = tables.read(name, target, bounds)
+    expected = f"one of {names}, or the path of a file of a table: {_reading.FILES}"
+    check(_reading.is_table(name), "data", name, expected)
+    limits = tables.resolved(bounds)
+    if isinstance(limits, str):
+        tables.warn_of_bounds_from_data(name)
+    table = tables.read(name, target, limits, read)
     rules = RowRules(missing, leave_out, person, rows_per_person)
-    return prepare(table, bounds, task, rows=count, normalise=normalise, rules=rules)
+    return prepare(table, limits, task, rows=count, normalise=normalise, rules=rules)
 
 
 def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = uci.KDD99_URL) -> Path:

@@ -52,6 +52,7 @@ class Table(NamedTuple):
         target: name of the target.
         y: the target.
         is_matrix: whether the columns come from a matrix that may be ready for use.
+        read_as: how the file was read, such as "separated by ';'", for the summary.
     """
 
     name: str
@@ -60,6 +61,12 @@ class Table(NamedTuple):
     target: str
     y: Any
     is_matrix: bool = False
+    read_as: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name, and how the file was read."""
+        return f"{self.name} ({self.read_as})" if self.read_as else self.name
 
 
 def prepare(
@@ -103,7 +110,7 @@ def prepare(
     features += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
     on_rows = "; ".join([f"{len(x):,} rows", *_on_rows(rules, read.done)])
     summary = (
-        f"{table.name}: {task} regression of {goal.done} on {', '.join(features)}; {on_rows}.",
+        f"{table.title}: {task} regression of {goal.done} on {', '.join(features)}; {on_rows}.",
         f"{way} {done}. {taken}.",
     )
     most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)

@@ -1,30 +1,39 @@
-"""Your own table: a data frame, or a CSV or NPZ file, prepared for private regression."""
+"""Your own table: a data frame, arrays or a file, prepared for private regression."""
 
 import os
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nrjax._base.arrays import as_array
 from nrjax._base.validation import check
+from nrjax.datasets import _frames, _reading
 from nrjax.datasets._dataset import Dataset
-from nrjax.datasets._files import PathLike, existing_file, extra, read_npz
+from nrjax.datasets._files import PathLike, existing_file, read_npz
 from nrjax.datasets._prepare import Bounds, Table, prepare
 from nrjax.datasets._rows import NO_RULES, Missing, RowRules
+from nrjax.datasets.bounds_file import is_bounds_file, read_bounds
 
-SUFFIXES = (".csv", ".npz")
 
-_FILL_IN = "Rename, fill in or drop these columns."
+class PrivacyLeakWarning(UserWarning):
+    """A warning that bounds are taken from the data, so that no epsilon covers what they reveal.
+
+    To make it an error:
+
+        warnings.simplefilter("error", nrjax.datasets.PrivacyLeakWarning)
+
+    diffprivlib has a warning of the same name and meaning.
+    """
 
 
 def from_frame(
     frame: Any,
     target: str,
     *,
-    bounds: Bounds = None,
+    bounds: Bounds | PathLike = None,
     task: str | None = None,
     missing: Missing = "refuse",
     leave_out: Sequence[str] = (),
@@ -60,13 +69,14 @@ def from_frame(
     `bounds="data"`.
 
     Args:
-        frame: a pandas data frame, a dict of columns, an Arrow table, a record array, or another
-            object with columns by name.
+        frame: a data frame of pandas or polars, an Arrow table or record batch, a dict of columns,
+            a list of dicts, a record array, or another object with columns by name.
         target: name of the column to predict.
         bounds: by column, a range `(low, high)` or a list of categories. Every column of numbers or
             dates needs bounds. The target may have some: `(low, high)`, or the label that becomes
             -1 and the one that becomes 1. "data" takes the smallest and largest value of each
-            column of numbers or dates from the data, which is not private.
+            column of numbers or dates from the data, which is not private and draws a
+            `PrivacyLeakWarning`. The path of a .toml or .json file reads them, see `read_bounds`.
         task: "logistic" or "ridge". By default, the one that suits the target.
         missing: "refuse", "drop" (rows with a missing cell), or a value that you choose without the
             data for each column that may have missing cells. The number of dropped rows, which the
@@ -79,57 +89,123 @@ def from_frame(
         name: name of the data set.
 
     Raises:
-        ValueError: bounds are missing or wrong, or a column is not suitable. The message has all
-            problems, with names of columns and numbers of cells, and no value of the data.
+        ValueError: bounds are missing or wrong, or a column is not suitable. The message names the
+            columns.
 
     Examples:
-        >>> frame = {"age": [25, 61, 90], "city": ["A", "B", "B"], "churned": ["no", "yes", "no"]}
+        >>> frame = {"age": [25, 61, 95], "city": ["A", "B", "B"], "churned": ["no", "yes", "no"]}
         >>> bounds = {"age": (18, 90), "city": ["A", "B"], "churned": ["no", "yes"]}
         >>> data = nrjax.datasets.from_frame(frame, "churned", bounds=bounds, task="logistic")
         >>> data.x.shape, data.y.tolist(), data.feature_names
         ((3, 4), [-1.0, 1.0, -1.0], ('age', 'city=A', 'city=B', 'intercept'))
     """
-    rules = RowRules(missing, leave_out, person, rows_per_person)
-    table = _of_frame(frame, target, name, name)
-    return _with_warnings(prepare(table, bounds or {}, task, rules=rules))
+    bounds, rules = resolved(bounds), RowRules(missing, leave_out, person, rows_per_person)
+    table = table_of(frame, target, name, name)
+    return _with_warnings(prepare(table, bounds or {}, task, rules=rules), bounds)
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    names: Sequence[str] | None = None,
+    bounds: Bounds | PathLike = None,
+    task: str | None = None,
+    missing: Missing = "refuse",
+    leave_out: Sequence[str] = (),
+    target: str = "y",
+    name: str = "table",
+) -> Dataset:
+    """Prepare features `x` and a target `y` for private regression, as `from_frame` does.
+
+    Use it for the arrays that scikit-learn's `fit(x, y)` takes, and `from_frame` for one table.
+
+    Args:
+        x: the features: an array of shape (n, d), or a table as for `from_frame`.
+        y: the target, of length n.
+        names: names of the d features. By default those of the table, or x0, x1 and so on.
+        bounds: as for `from_frame`.
+        task: as for `from_frame`.
+        missing: as for `from_frame`.
+        leave_out: as for `from_frame`.
+        target: name of the target in `bounds` and in messages.
+        name: name of the data set.
+
+    Raises:
+        ValueError: shapes or names are wrong, or as for `from_frame`.
+
+    Examples:
+        >>> x, y = [[25, 1.5], [61, 2.0], [95, 0.5]], [0, 1, 0]
+        >>> bounds = {"age": (18, 90), "pay": (0, 3)}
+        >>> data = nrjax.datasets.from_arrays(x, y, names=["age", "pay"], bounds=bounds)
+        >>> data.feature_names
+        ('age', 'pay', 'intercept')
+    """
+    if hasattr(x, "columns") or isinstance(x, Mapping):
+        columns = _frames.columns_of(x, name)
+    else:
+        array = as_array(x)
+        check(array.ndim == 2, "shape of x", array.shape, "(n, d), or x a table")
+        columns = {f"x{number}": column for number, column in enumerate(array.T)}
+    if names is not None:
+        check(len(names) == len(columns), "names", len(names), f"{len(columns)}, one per feature")
+        expected = "without repeated names"
+        check(len(set(map(str, names))) == len(names), "names", list(names), expected)
+        columns = dict(zip(map(str, names), columns.values(), strict=True))
+    hint = "Choose another name: target='outcome'."
+    check(target not in columns, "target", target, "no name of a feature", hint)
+    bounds, rules = resolved(bounds), RowRules(missing, leave_out)
+    table = table_of(columns | {target: y}, target, name, name)
+    return _with_warnings(prepare(table, bounds or {}, task, rules=rules), bounds)
 
 
 def from_file(
     path: PathLike,
     target: str | None = None,
     *,
-    bounds: Bounds = None,
+    bounds: Bounds | PathLike = None,
     task: str | None = None,
     missing: Missing = "refuse",
     leave_out: Sequence[str] = (),
     person: str | None = None,
     rows_per_person: int | None = None,
+    read: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Prepare a CSV or NPZ file for private regression, as `from_frame` does for a data frame.
+    """Prepare the table in a file for private regression, as `from_frame` does for a data frame.
 
-    An NPZ file has the features in an array `x` of shape (n, d), whose columns are called x0, x1
-    and so on, and the target in an array of shape (n,). Without `bounds`, these columns are taken
-    as they are, without an intercept. Each row is divided by its l2 norm, and a target of numbers
-    by its largest absolute value in the data.
+    * Text (.csv, .tsv, .txt, also compressed): the separator is found, unless you state it, and the
+      summary names it. Each row must have one field per name of the header. Row names, as R and
+      pandas write them, are left out, and the summary says so.
+    * .xlsx, .ods, .parquet, .feather, .dta (Stata), .sav (SPSS) and .sas7bdat (SAS): pandas reads
+      them, some with another package, which a message names.
+    * .npz: the features in an array `x` of shape (n, d), whose columns are called x0, x1 and so on,
+      and the target in an array of shape (n,). Without `bounds`, these columns are taken as they
+      are, without an intercept. Each row is divided by its l2 norm, and a target of numbers by its
+      largest absolute value in the data.
+
+    `nrjax.datasets.describe(path)` shows how each column is understood, and which bounds to state.
 
     Args:
-        path: path of a .csv file with a header, or of an .npz file.
-        target: name of the column (CSV) or array (NPZ, by default "y") to predict.
-        bounds: as for `from_frame`. A word that stands for a missing value in CSV files, such as
+        path: path of the file.
+        target: name of the column, or of the array of an .npz file (by default "y"), to predict.
+        bounds: as for `from_frame`. A word that stands for a missing value in text files, such as
             NA, is a category if it is listed.
         task: as for `from_frame`.
         missing: as for `from_frame`.
         leave_out: as for `from_frame`.
         person: as for `from_frame`.
         rows_per_person: as for `from_frame`.
+        read: options of the function of pandas that reads the file, by name. For text,
+            `{"sep": ";", "decimal": ",", "encoding": "latin-1", "na_values": ["?"]}` are options of
+            `pandas.read_csv`.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ModuleNotFoundError: pandas, which reads CSV files, is not installed.
+        ModuleNotFoundError: pandas, or a package that pandas needs for the file, is not installed.
         ValueError: the file is damaged, or as for `from_frame`.
     """
-    rules = RowRules(missing, leave_out, person, rows_per_person)
-    return _with_warnings(prepared_file(path, target, bounds, task, rules))
+    bounds, rules = resolved(bounds), RowRules(missing, leave_out, person, rows_per_person)
+    return _with_warnings(prepared_file(path, target, bounds, task, rules, read), bounds)
 
 
 def prepared_file(
@@ -138,31 +214,85 @@ def prepared_file(
     bounds: Bounds,
     task: str | None,
     rules: RowRules = NO_RULES,
+    options: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Return the data set in a file. Its warnings are kept as remarks, but not issued."""
-    table = read(path, target, bounds)
+    table = read(path, target, bounds, options)
     return prepare(table, bounds if table.is_matrix else bounds or {}, task, rules=rules)
 
 
-def _with_warnings(data: Dataset) -> Dataset:
+def resolved(bounds: Bounds | PathLike) -> Bounds:
+    """Return bounds, read from their file if they are its path."""
+    if isinstance(bounds, os.PathLike) or is_bounds_file(bounds):
+        return read_bounds(bounds)  # pyright: ignore[reportArgumentType]
+    return bounds  # pyright: ignore[reportReturnType]
+
+
+def _with_warnings(data: Dataset, bounds: Bounds) -> Dataset:
     """Return a data set after issuing its warnings."""
+    if isinstance(bounds, str):
+        warn_of_bounds_from_data(data.name, stacklevel=4)
     for remark in data.remarks:
         if remark.startswith("Warning: "):
             warnings.warn(remark.removeprefix("Warning: "), stacklevel=3)
     return data
 
 
-def read(path: PathLike, target: str | None, bounds: Bounds = None) -> Table:
-    """Return the table in a CSV or NPZ file.
+def warn_of_bounds_from_data(name: str, stacklevel: int = 3) -> None:
+    """Issue a PrivacyLeakWarning."""
+    message = (
+        f"The bounds of {name} are taken from the data, which reveals its smallest and largest "
+        "values, and no epsilon covers that. State bounds that you know without the data."
+    )
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=stacklevel)
 
-    Words such as NA stand for missing values in a CSV file, unless `bounds` list them.
+
+def read(
+    path: PathLike,
+    target: str | None,
+    bounds: Bounds = None,
+    options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Return the table in a file.
+
+    Args:
+        path: path of the file.
+        target: name of the target.
+        bounds: bounds of the columns. A word that stands for a missing value in text files, such as
+            NA, is a category if it is listed.
+        options: options of the function of pandas that reads the file.
     """
+    file = _checked(path, options)
+    if _reading.is_matrix(file):
+        return _read_npz(file, target)
+    frame, read_as = _reading.read_frame(file, options, bounds)
+    argument = "target, in the shell --target COLUMN"
+    return table_of(frame, target, file.name, str(file), argument)._replace(read_as=read_as)
+
+
+def columns_of_file(
+    path: PathLike, bounds: Bounds = None, options: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], str]:
+    """Return the columns in a file by name, and how it was read, such as "separated by ';'"."""
+    file = _checked(path, options)
+    if not _reading.is_matrix(file):
+        frame, read_as = _reading.read_frame(file, options, bounds)
+        return _frames.columns_of(frame, str(file)), read_as
+    arrays = read_npz(file)
+    x = arrays.pop("x", np.empty((0, 0)))
+    columns = {f"x{number}": column for number, column in enumerate(x.T)}
+    return columns | {name: each for name, each in arrays.items() if each.shape == x.shape[:1]}, ""
+
+
+def _checked(path: PathLike, options: Mapping[str, Any] | None) -> Path:
+    """Return the path of an existing file whose suffix is that of a table."""
     file = Path(path).expanduser()
-    suffix = file.suffix.lower()
-    check(suffix in SUFFIXES, "data", os.fspath(path), "the path of a .csv or .npz file")
-    if suffix == ".npz":
-        return _read_npz(existing_file(file), target)
-    return _read_csv(existing_file(file), target, bounds)
+    hint = "From another source: read it with pandas, then from_frame(frame, target)."
+    expected = f"the path of a file of a table: {_reading.FILES}"
+    check(_reading.is_table(file), "data", os.fspath(path), expected, hint)
+    matrix = _reading.is_matrix(file)
+    check(not (matrix and options), "read", options, "left out for an .npz file")
+    return existing_file(file)
 
 
 def _read_npz(path: Path, target: str | None) -> Table:
@@ -178,49 +308,11 @@ def _read_npz(path: Path, target: str | None) -> Table:
     return Table(path.name, str(path), columns, name, y, is_matrix=True)
 
 
-def _read_csv(path: Path, target: str | None, bounds: Bounds) -> Table:
-    pandas = extra("pandas")
-    try:
-        frame = pandas.read_csv(path, low_memory=False)
-        header = pandas.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False)
-    except ValueError as error:  # pandas' own errors are ValueErrors too
-        raise ValueError(f"{path} could not be read as CSV: {error}") from error
-    what = f"columns of {path}"
-    _check_distinct(what, (name for name in header.iloc[0] if name))  # pandas renames repeats
-    # Columns without a name are most often row numbers, which would swamp the other features.
-    nameless = [name for name in frame.columns if name.startswith("Unnamed: ")]
-    check(not nameless, what, nameless, "named", _FILL_IN)
-    for column, listed in bounds.items() if isinstance(bounds, Mapping) else ():
-        if column in frame.columns and not isinstance(listed, str) and frame[column].isna().any():
-            cells = pandas.read_csv(path, usecols=[column], dtype=str, na_filter=False)[column]
-            frame[column] = cells.where(cells.isin(listed) | frame[column].notna(), None)
-    return _of_frame(frame, target, path.name, str(path), "target, in the shell --target COLUMN")
-
-
-def _of_frame(frame: Any, target: Any, name: str, where: str, argument: str = "target") -> Table:
-    """Return the columns of a data frame as arrays of numbers, booleans or text."""
-    names = _names_of(frame)
-    what = f"columns of {where}"
-    _check_distinct(what, map(str, names))
+def table_of(frame: Any, target: Any, name: str, where: str, argument: str = "target") -> Table:
+    """Return the columns of a data frame, one of which is the target."""
+    columns = _frames.columns_of(frame, where)
     hint = f"Name the column to predict ({argument})."
-    check(target in names, "target", target, f"a column of {where}: {names}", hint)
-    columns = {str(each): frame[each] for each in names}
+    expected = f"a column of {where}: {list(columns)}"
+    check(target is not None and str(target) in columns, "target", target, expected, hint)
     y = columns.pop(str(target))
     return Table(name, where, columns, str(target), y)
-
-
-def _names_of(frame: Any) -> list[Any]:
-    """Return the names of the columns of a data frame, an Arrow table, a record array or a dict."""
-    names = getattr(frame, "column_names", None)  # of an Arrow table
-    if isinstance(frame, np.ndarray):
-        names = frame.dtype.names
-    elif not isinstance(names, list):  # a data frame may have a column of that name
-        names = getattr(frame, "columns", frame if isinstance(frame, Mapping) else None)
-    expected = "a data frame, a dict of columns, or another object with columns by name"
-    check(names is not None, "frame", type(frame).__name__, expected)
-    return list(names)  # pyright: ignore[reportArgumentType]
-
-
-def _check_distinct(what: str, names: Iterable[Any]) -> None:
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    check(not repeated, what, repeated, "without repeated names", _FILL_IN)

@@ -41,7 +41,7 @@ def test_the_largest_l1_norm_is_that_of_the_rows_used(tmp_path):
         ("flights", {"task": "probit"}, "task must be one of"),
         ("paper", {"task": "probit"}, "task must be one of"),
         ("kdd", {}, "data must be one of 'flights', 'kdd99', 'twitter', 'paper'"),
-        ("own.txt", {}, r"data must be one of .* \.csv or \.npz file"),
+        ("own.rds", {}, r"data must be one of .* \.sas7bdat or \.npz"),
         *(("flights", {"rows": n}, "must be a positive integer") for n in (0, -1, 2.0, True, "10")),
         ("flights", {"rows": 100_001}, "rows must be at most 100000"),
         ("flights", {"normalise": "l2"}, "normalise must be one of"),

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from nrjax.datasets import _columns, from_file, from_frame, load
+from nrjax.datasets import PrivacyLeakWarning, _columns, from_file, from_frame, load
 
 pandas = pytest.importorskip("pandas")
 
@@ -22,6 +22,7 @@ def csv(tmp_path, text, name="own.csv"):
     return path
 
 
+FROM_DATA = pytest.mark.filterwarnings("ignore::nrjax.datasets.PrivacyLeakWarning")
 LABELS = {"task": "logistic"}
 COLOURS = "size,colour,ok,price\n3,red,True,10.5\n4,blue,False,-21\n0,red,False,2\n1,green,True,7\n"
 
@@ -85,7 +86,7 @@ COLUMN = r"target must be a column of .*\['a', 'y'\].*in the shell --target COLU
         ("a,y\n", {}, r"rows and features of .* 1 of each \(got \(0, 1\)"),
         ("", {}, "could not be read as CSV"),
         ("a,y\n1,2\n1,2,3,4\n", {}, "could not be read as CSV"),
-        (",a,y\n0,1,1\n1,5,2\n2,2,3\n", {}, "must be named"),
+        ("a,,y\n1,0,1\n5,1,2\n2,2,3\n", {}, "must be named"),
         (COLOURS, {"target": "price"} | LABELS, "must be exactly two labels .*use task 'ridge'"),
         ("a,y\n1,no\n2,no\n", LABELS, r"must be exactly two labels \(got '1 different"),
         ("a,y\n1,0\n2,0\n3,1\n", {"rows": 2} | LABELS, "enough to reach both labels .*got 2"),
@@ -211,6 +212,7 @@ def test_stated_bounds_decide_everything():
 
 
 @pytest.mark.parametrize("rows", [1, 3])
+@FROM_DATA
 def test_no_other_row_changes_a_row(rows):
     """The planted fault is bounds that are taken from the data."""
     kept, other = np.full(8, 0.5), np.arange(8.0)
@@ -238,6 +240,7 @@ def test_no_other_row_changes_a_row(rows):
         (FRAME | {"age": [True] * 4}, {}, "the task, the labels of left, the categories of city."),
     ],
 )
+@FROM_DATA
 def test_the_summary_names_what_the_data_decided(frame, options, taken):
     target = "left" if "left" in frame else "vip"
     data = from_frame(frame, **{"target": target} | options)
@@ -251,6 +254,7 @@ def test_the_summary_names_what_the_data_decided(frame, options, taken):
         ("data", [-0.558, 0.135, 1, -1]),
     ],
 )
+@FROM_DATA
 def test_a_target_of_numbers_is_clipped_and_scaled(bounds, expected):
     data = from_frame(AGES, "age", bounds=bounds)
     assert data.task == "ridge"
@@ -349,11 +353,13 @@ def test_an_array_of_uneven_columns_draws_a_warning(tmp_path):
     assert "x6, x7; 9 rows.\nColumns are taken as they are. Each row" in data.summary
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
         from_file(path, bounds="data")
 
 
 @pytest.mark.parametrize("normalise", ["l2_rows", "max_l1"])
 @pytest.mark.parametrize("bounds", ["data", None])
+@FROM_DATA
 def test_rows_stay_within_norm_1_in_float32(tmp_path, normalise, bounds):
     rng, path = np.random.default_rng(0), tmp_path / "own.npz"
     np.savez(path, x=rng.normal(size=(2000, 30)), y=rng.normal(size=2000))
