@@ -26,18 +26,22 @@ from nrjax.datasets._prepare import prepare
 from nrjax.datasets._rows import Missing, RowRules
 from nrjax.datasets.bounds_file import read_bounds
 from nrjax.datasets.counts import Counts, count_keys, load_counts, zipf_counts, zipf_law
+from nrjax.datasets.describing import Column, Description, describe
 from nrjax.datasets.flights import FLIGHTS
 from nrjax.datasets.tables import PrivacyLeakWarning, from_arrays, from_file, from_frame
 
 __all__ = [
     "Available",
+    "Column",
     "Counts",
     "Dataset",
+    "Description",
     "PrivacyLeakWarning",
     "available",
     "cache_folder",
     "count_keys",
     "data_folder",
+    "describe",
     "divided_by_largest_l1_norm",
     "divided_by_largest_value",
     "fetch",

@@ -1,0 +1,150 @@
+"""A column of a table as it is understood: its kind, its gaps, and what it looks like."""
+
+import re
+import shlex
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nrjax._base.fields import explain_fields
+from nrjax.datasets._cells import as_cells, as_column, is_numeric, is_text, missing_in
+from nrjax.datasets._columns import MAX_CATEGORIES
+
+_LEAST_ROWS_OF_AN_ID = 10
+_MOST_CLASSES = 10
+_FREE_TEXT = 30
+"""Mean length, in characters, from which text of many values is free text."""
+
+_MOST = 0.95
+"""Fraction of cells that must be written in one way."""
+
+_USELESS = ("an id", "free text", "other dates", "numbers with units")
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_COMMA = re.compile(r"[-+]?\d+,\d+")
+_GROUPS = re.compile(r"([-+]?\d{1,3})([,.' ]\d{3})+([.,]\d+)?")
+_NUMBER_LIKE = re.compile(r"[-+(<>~]*[$€£]?\s*\d[\d.,' ]*\s*[%$€£)]?")
+_DIGIT = re.compile(r"\d")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?|\d{1,4}[./]\d{1,2}[./]\d{2,4}")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?")
+
+
+@explain_fields
+class Column(NamedTuple):
+    """A column of a table as it is understood, in counts and without values of the data.
+
+    Attributes:
+        name: name of the column.
+        kind: "numbers", "booleans", "dates", "text", "mixed" or "empty".
+        missing: number of missing cells.
+        unparsable: number of cells that are no number, in a column of text that is mostly numbers.
+        values: number of different values.
+        looks_like: "an id", "dates", "other dates" (not YYYY-MM-DD), "numbers", "numbers with
+            units", "a class", "free text", "many categories", "a constant", or "".
+        hint: what to do about it, or "".
+        read: an option of `read` that makes numbers of the text, such as "decimal=,", or "".
+    """
+
+    name: str
+    kind: str
+    missing: int
+    unparsable: int
+    values: int
+    looks_like: str = ""
+    hint: str = ""
+    read: str = ""
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the column is of no use for a regression as it is, such as an id or free text."""
+        return self.kind in ("empty", "mixed") or self.looks_like in _USELESS
+
+    @property
+    def has_range(self) -> bool:
+        """Whether the column needs a lower and an upper bound."""
+        return self.kind in ("numbers", "dates") or self.looks_like in ("numbers", "dates")
+
+
+def described(name: str, column: Any, stated: Any = None) -> Column:
+    """Return how a column is understood, in which stated categories are not missing."""
+    cells = as_cells(column)
+    gaps = missing_in(cells, stated if isinstance(stated, (list, tuple)) else None)
+    missing, cells = int(gaps.sum()), cells[~gaps]
+    if not len(cells):
+        return Column(name, "empty", missing, 0, 0, "", "Leave it out.")
+    try:
+        complete = as_column(f"column {name!r}", cells)
+    except ValueError as error:
+        return Column(name, "mixed", missing, 0, 0, "", f"{error} Or leave it out.")
+    if is_text(complete):
+        return Column(name, "text", missing, *_of_texts(name, complete.tolist()))
+    if is_numeric(complete):
+        return Column(name, "numbers", missing, 0, *_of_numbers(name, complete.astype(np.float64)))
+    kind = "booleans" if complete.dtype.kind == "b" else "dates"
+    return Column(name, kind, missing, 0, len(np.unique(complete)))
+
+
+def _is_called_id(name: str) -> bool:
+    return re.search(r"(^|[_. ])(id|key|nr|no|index|rownames?)$", name.lower()) is not None
+
+
+def _of_numbers(name: str, numbers: np.ndarray) -> tuple[int, str, str]:
+    """Return the number of different values of numbers, what they look like, and a hint."""
+    values = np.unique(numbers)
+    whole = bool((values == np.floor(values)).all())
+    if len(values) == 1:
+        return 1, "a constant", ""
+    counted = len(values) == values[-1] - values[0] + 1 >= _LEAST_ROWS_OF_AN_ID
+    if whole and len(values) == len(numbers) and (_is_called_id(name) or counted):
+        return len(values), "an id", "Leave it out."
+    if whole and 3 <= len(values) <= _MOST_CLASSES and 2 * len(values) <= len(numbers):
+        return len(values), "a class", ""
+    return len(values), "", ""
+
+
+def _of_texts(name: str, cells: list[str]) -> tuple[int, int, str, str, str]:
+    """Return the number of cells that are no numbers, and the last fields of a column of text."""
+    texts, size = Counter(cells), len(cells)
+    values = len(texts)
+
+    def count(pattern: re.Pattern[str]) -> int:
+        return sum(n for text, n in texts.items() if pattern.fullmatch(text))
+
+    if count(_DATE) == size:
+        if count(_ISO) == size:
+            return 0, values, "dates", "", ""
+        return 0, values, "other dates", "Write dates as YYYY-MM-DD, or leave it out.", ""
+    plain = count(_NUMBER)
+    if 2 * max(plain, count(_NUMBER_LIKE)) >= size:
+        return size - plain, values, *_of_number_texts(texts, size, plain)
+    if values == 1:
+        return 0, 1, "a constant", "", ""
+    length = sum(len(text) * n for text, n in texts.items()) / size
+    if values > MAX_CATEGORIES and length >= _FREE_TEXT:
+        return 0, values, "free text", "Leave it out.", ""
+    if values == size and (_is_called_id(name) or size >= _LEAST_ROWS_OF_AN_ID):
+        return 0, values, "an id", "Leave it out.", ""
+    if values > MAX_CATEGORIES:
+        hint = "List the categories that matter in its bounds, or leave it out."
+        return 0, values, "many categories", hint, ""
+    return 0, values, "a class", "", ""
+
+
+def _of_number_texts(texts: Counter[str], size: int, plain: int) -> tuple[str, str, str]:
+    """Return the last fields of a column of text, most of which are numbers."""
+    others = {text: n for text, n in texts.items() if not _NUMBER.fullmatch(text)}
+    if not others:
+        return "numbers", "", ""
+    marks = {found[2][0] for text in others if (found := _GROUPS.fullmatch(text))}
+    grouped = sum(n for text, n in others.items() if _GROUPS.fullmatch(text))
+    comma = sum(n for text, n in others.items() if _COMMA.fullmatch(text))
+    if grouped + plain >= _MOST * size and len(marks) == 1:
+        read, use = f"thousands={min(marks)}", "for the mark between thousands"
+    elif comma + plain >= _MOST * size:
+        read, use = "decimal=,", "for the decimal mark"
+    elif not any(_DIGIT.search(text) for text in others):
+        read, use = "na_values=WORD", "for each word that means missing"
+    else:
+        return "numbers with units", "Write numbers without units, or leave it out.", ""
+    return "numbers", f"Add --read {shlex.quote(read)} {use}.", read
