@@ -5,17 +5,19 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 
 from nrjax import datasets
+from nrjax._base.arrays import as_array
 from nrjax._base.validation import check, check_complete
 from nrjax.choice import questions
 from nrjax.choice.choosing import choose
-from nrjax.datasets._files import extra
-from nrjax.papers._settings import parsed_bounds, parsed_missing
+from nrjax.datasets._reading import is_table
+from nrjax.datasets.tables import columns_of_file
+from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 from nrjax.simulation.failures import FailedTrialsWarning
 
 _REGRESSIONS = {
@@ -31,7 +33,7 @@ class Choose:
     For example:
 
         nrjax choose logistic --error '3 %'
-        nrjax choose mean --data pay.csv --column pay --bounds pay=0:200000 --error 500
+        nrjax choose mean --data pay.csv --target pay --bounds pay=0:200000 --error 500
 
     The choice looks at the data. For a real release, choose on public or synthetic data.
     """
@@ -47,8 +49,8 @@ class Choose:
     confidence: float = 0.9
     """Least probability with which the error must be met."""
     data: str = "flights"
-    """Data set for a regression, or a CSV file with a header."""
-    column: str | None = None
+    """Data set for a regression, or the path of your table; see `nrjax run regression`."""
+    target: Annotated[str | None, tyro.conf.arg(aliases=["--column"])] = None
     """Column of the question, or target of a regression on a file."""
     bounds: tuple[str, ...] = ()
     """Bounds COLUMN=LOW:HIGH, chosen without looking at the data; see `nrjax run regression`."""
@@ -60,6 +62,10 @@ class Choose:
     """Column that identifies people, for a regression; see `nrjax run regression`."""
     rows_per_person: int | None = None
     """Largest number of rows of a person."""
+    bounds_file: Path | None = None
+    """File of bounds in TOML or JSON."""
+    read: tuple[str, ...] = ()
+    """Options of the function of pandas that reads the file, such as sep=';' decimal=,"""
     bins: tuple[float, ...] = ()
     """Rising edges of the bins of a histogram."""
     within: float = 100.0
@@ -102,9 +108,9 @@ class Choose:
         for option in ("missing", "leave_out", "person", "rows_per_person"):
             given = getattr(self, option)
             check(not given, option, given, "left out, except for a regression")
-        values = _column(self.data, self.column)
+        values = self._column()
         is_text = self.question == "counts"
-        check_complete(f"column {self.column!r} of {self.data}", values, is_text)
+        check_complete(f"column {self.target!r} of {self.data}", values, is_text)
         if self.question == "counts":
             return questions.counts(values.astype(str), self.within)
         if self.question == "count":
@@ -113,13 +119,26 @@ class Choose:
             hint = "For example --bins 0 50 100."
             check(len(self.bins) > 1, "bins", self.bins, "rising edges, at least two", hint)
             question = questions.histogram(values, np.asarray(self.bins))
-            return _warned(question, self.column, values, self.bins)
-        limits: Any = parsed_bounds(self.bounds, [self.column] if self.column else ())
-        ok = isinstance(limits, dict) and set(limits) == {self.column}
-        hint = f"For example --bounds {self.column}=0:100."
-        check(ok, "bounds", self.bounds, f"the bounds of {self.column!r}", hint)
+            return _warned(question, self.target, values, self.bins)
+        limits: Any = self._bounds()
+        ok = isinstance(limits, dict) and self.target in limits
+        hint = f"For example --bounds {self.target}=0:100."
+        check(ok, "bounds", self.bounds, f"the bounds of {self.target!r}", hint)
         make = questions.mean if self.question == "mean" else questions.sum
-        return _warned(make(values, limits[self.column]), self.column, values, limits[self.column])
+        return _warned(make(values, limits[self.target]), self.target, values, limits[self.target])
+
+    def _bounds(self) -> Any:
+        """Return the stated bounds by column."""
+        return stated_bounds(self.bounds, self.bounds_file, [self.target] if self.target else ())
+
+    def _column(self) -> np.ndarray:
+        """Return a column of a file."""
+        hint = "For example --data my.csv."
+        check(is_table(self.data), "data", self.data, "the path of a file of a table", hint)
+        columns, _ = columns_of_file(self.data, None, parsed_read(self.read))
+        hint = "For example --target pay."
+        check(self.target in columns, "target", self.target, f"one of {list(columns)}", hint)
+        return as_array(columns[self.target])  # pyright: ignore[reportArgumentType]
 
     def _table(self) -> datasets.Dataset:
         """Return the data set of a regression."""
@@ -132,8 +151,8 @@ class Choose:
         }
         if not Path(self.data).suffix:
             return datasets.load(self.data, task, **own)
-        bounds = parsed_bounds(self.bounds)
-        return datasets.from_file(self.data, self.column, bounds=bounds, task=task, **own)
+        own |= {"bounds": self._bounds(), "read": parsed_read(self.read)}
+        return datasets.from_file(self.data, self.target, task=task, **own)
 
 
 def _warned(
@@ -152,13 +171,3 @@ def _number(error: str) -> float | str:
         return float(error)
     except ValueError:
         return error
-
-
-def _column(data: str, column: str | None) -> np.ndarray:
-    """Return a column of a CSV file."""
-    ok = Path(data).suffix.lower() == ".csv"
-    check(ok, "data", data, "the path of a CSV file", "For example --data my.csv.")
-    table = extra("pandas").read_csv(data)
-    hint = "For example --column pay."
-    check(column in table.columns, "column", column, f"one of {list(table.columns)}", hint)
-    return table[column].to_numpy()

@@ -15,18 +15,17 @@ from nrjax._base.extras import missing
 
 try:
     import rich.console
-    import rich.table
     import tyro
 except ModuleNotFoundError as error:
     raise missing(error.name, "the command nrjax") from error
 
 import nrjax
-from nrjax import datasets
 from nrjax._base.progress import progress
 from nrjax._base.validation import check
 from nrjax.cli import loading, printing
 from nrjax.cli.auditing import Audit
 from nrjax.cli.choosing import Choose
+from nrjax.cli.describing import Data
 from nrjax.cli.designing import Design
 from nrjax.cli.fingerprinting import Fingerprint
 from nrjax.cli.options import Cluster, Output, checked, joined, unchecked
@@ -137,30 +136,6 @@ class _Summary(_OnFolder):
         _print_folder(results)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Data:
-    """List the data sets that studies can use, with their paths, or download one."""
-
-    fetch: tuple[str, ...] = ()
-    """Data sets to download first. Only kdd99 can be downloaded."""
-    data_dir: Path | None = None
-    """Folder of data files. By default, the variable NRJAX_DATA or the cache folder."""
-
-    def __call__(self) -> None:
-        console = rich.console.Console()
-        for name in self.fetch:
-            console.print(f"{name}: {datasets.fetch(name, self.data_dir)}", soft_wrap=True)
-        table = rich.table.Table()
-        for heading in ("name", "tasks", "rows", "features", "path, or how to get it"):
-            justify = "right" if heading in ("rows", "features") else "left"
-            table.add_column(heading, justify=justify, overflow="fold")
-        for data in datasets.available(self.data_dir):
-            path = data.how if data.where is None else str(data.where)
-            tasks = ", ".join(data.tasks)
-            table.add_row(data.name, tasks, f"{data.rows:,}", str(data.features), path)
-        console.print(table)
-
-
 def _run_help() -> None:
     """Run a paper's study, a study from a file, or a regression on your table."""
 
@@ -175,7 +150,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "plot": _Plot,
     "summary": _Summary,
     "fingerprint": Fingerprint,
-    "data": _Data,
+    "data": Data,
 }
 """The callable of each command, from which tyro derives the command's options."""
 

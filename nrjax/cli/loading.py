@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from nrjax._base.validation import check
+from nrjax.datasets._reading import is_table
 from nrjax.papers import STUDIES
 from nrjax.study.dask_worker import USER_MODULE_PREFIX
 from nrjax.study.options import RunOptions, check_settings, shared_options, to_json
@@ -85,7 +86,7 @@ def find(name: str) -> Source:
         return Source(name, module.Settings, module.study, module.reporting)
     similar = difflib.get_close_matches(name, STUDIES, 1)
     hint = f"Did you mean {similar[0]!r}?" if similar else ""
-    if name.endswith((".csv", ".npz")):
+    if is_table(name):
         hint = f"For your own table: nrjax run --data {name} --target COLUMN"
     if Path(name).is_dir():
         hint = f"A folder is no study: give the study's file. To extend a run: nrjax resume {name}"

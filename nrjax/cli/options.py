@@ -136,7 +136,7 @@ def _check_matplotlib() -> None:
         check(False, "MPLBACKEND", backend, "unset, or a backend of Matplotlib", f"{error}")
 
 
-_JOINED = ("--bins", "--bounds", "--leave-out", "--missing")
+_JOINED = ("--bins", "--bounds", "--leave-out", "--missing", "--read")
 
 
 def joined(arguments: Sequence[str]) -> list[str]:

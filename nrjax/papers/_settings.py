@@ -1,5 +1,6 @@
 """Checks that the settings of several papers' studies share."""
 
+import ast
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,8 +10,10 @@ import numpy as np
 
 from nrjax._base.validation import check
 from nrjax.datasets._columns import is_range
+from nrjax.datasets._reading import is_table
 from nrjax.datasets._rows import Missing
-from nrjax.datasets.tables import SUFFIXES, Bounds
+from nrjax.datasets.bounds_file import read_bounds
+from nrjax.datasets.tables import Bounds
 
 
 def check_settings(
@@ -97,6 +100,51 @@ def parsed_missing(texts: Sequence[str]) -> Missing:
     return values
 
 
+def stated_bounds(
+    texts: Sequence[str], file: Path | None = None, columns: Iterable[str] = ()
+) -> Bounds:
+    """Return the bounds in texts and in a file, see `parsed_bounds` and `datasets.read_bounds`."""
+    in_texts = parsed_bounds(texts, columns)
+    if file is None:
+        return in_texts
+    hint = "Without --bounds data, or without --bounds-file."
+    check(in_texts != "data", "bounds", in_texts, "left out with a file of bounds", hint)
+    in_file = read_bounds(file)
+    more: Any = in_texts or {}
+    twice = sorted(set(in_file) & set(more))
+    check(not twice, "bounds", twice, f"of columns that {file} has no bounds of")
+    return in_file | more
+
+
+_LISTS = ("usecols", "names", "na_values", "true_values", "false_values", "parse_dates")
+"""Options of pandas' readers that are lists, which the shell separates by commas."""
+
+
+def parsed_read(texts: Sequence[str]) -> dict[str, Any]:
+    """Return options for a reader of pandas from texts such as "sep=;" and "na_values=?,-".
+
+    A value that Python writes as a number, None, True, False, a list or a dict is one. Other values
+    are text.
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        expected, hint = "of the form OPTION=VALUE, one for each option", "For example sep=';'."
+        check(name and value and name not in options, "read", text, expected, hint)
+        is_list = name in _LISTS and not value.startswith("[")
+        options[name] = [*map(_literal, value.split(","))] if is_list else _literal(value)
+    return options
+
+
+def _literal(text: str) -> Any:
+    """Return the Python literal in a text, or the text."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {r"\t": "\t"}.get(text, text)
+    return text if isinstance(value, (bytes, tuple, set)) else value
+
+
 def _split(text: str, columns: Iterable[str]) -> tuple[str, str]:
     """Return the name of a column and its bounds, which a text joins by "="."""
     for name in sorted(columns, key=len, reverse=True):
@@ -119,8 +167,7 @@ def _interval(limits: str) -> tuple[Any, Any] | None:
 
 def _absolute(data: str) -> str:
     """Return the absolute path of a file, or the unchanged name of a data set."""
-    is_file = Path(data).suffix.lower() in SUFFIXES
-    return str(Path(data).expanduser().absolute()) if is_file else data
+    return str(Path(data).expanduser().absolute()) if is_table(data) else data
 
 
 def check_per_task(settings: Any, *names: str) -> None:

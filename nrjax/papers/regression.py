@@ -6,9 +6,10 @@ from typing import Literal
 
 from nrjax._base.validation import check
 from nrjax.datasets import tables
+from nrjax.datasets._reading import FILES, is_table
 from nrjax.datasets._rows import RowRules
 from nrjax.papers import OWN_TABLE, whitehouse2022
-from nrjax.papers._settings import parsed_bounds, parsed_missing
+from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 from nrjax.papers.whitehouse2022.study import cases_of
 from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.study import Study
@@ -31,7 +32,9 @@ class Settings:
     """
 
     data: str
-    """Path of your .csv file with a header, or of an .npz file with an array `x`."""
+    """Path of your table: a text file with a header (.csv, .tsv, .txt), .xlsx, .parquet, .dta, .sav
+    or another file that pandas reads, or an .npz file with an array `x`. `nrjax data PATH` shows
+    how it is understood, and which options to type."""
     target: str | None = None
     """Column (CSV) or array (NPZ, by default `y`) to predict. Two values are for logistic
     regression, more numbers for ridge regression."""
@@ -50,6 +53,12 @@ class Settings:
     person."""
     rows_per_person: int | None = None
     """Largest number of rows of a person. A file with more rows of a person is refused."""
+    bounds_file: Path | None = None
+    """File of bounds in TOML or JSON, for any names and categories. `nrjax data PATH --write-bounds
+    bounds.toml` writes a template."""
+    read: tuple[str, ...] = ()
+    """Options of the function of pandas that reads the file, OPTION=VALUE, such as sep=';'
+    decimal=, encoding=latin-1 na_values=?,missing."""
     task: Literal["logistic", "ridge"] | None = None
     """Model to fit: `logistic` regression (output perturbation) or `ridge` regression (covariance
     perturbation). By default, the one that suits the target."""
@@ -74,9 +83,11 @@ class Settings:
     """Largest epsilon of the grid."""
 
     def __post_init__(self):
-        hint = f"For a named data set: nrjax run whitehouse2022 --data {self.data}"
-        is_file = Path(self.data).suffix.lower() in tables.SUFFIXES
-        check(is_file, "data", self.data, "the path of a .csv or .npz file", hint)
+        hint = "From another source: read it with pandas, then nrjax.datasets.from_frame."
+        if not Path(self.data).suffix:
+            hint = f"For a named data set: nrjax run whitehouse2022 --data {self.data}"
+        expected = f"the path of a file of a table: {FILES}"
+        check(is_table(self.data), "data", self.data, expected, hint)
         object.__setattr__(self, "data", str(Path(self.data).expanduser().absolute()))
         self.of_paper("logistic")
         parsed_missing(self.missing)
@@ -98,14 +109,21 @@ def study(settings: Settings) -> Study:
         FileNotFoundError: the file does not exist.
         ValueError: the table is unsuitable, or bounds are missing.
     """
-    bounds = parsed_bounds(settings.bounds)
+    bounds = stated_bounds(settings.bounds, settings.bounds_file)
     rules = RowRules(
         parsed_missing(settings.missing),
         settings.leave_out,
         settings.person,
         settings.rows_per_person,
     )
-    data_set = tables.prepared_file(settings.data, settings.target, bounds, settings.task, rules)
+    data_set = tables.prepared_file(
+        settings.data,
+        settings.target,
+        bounds,
+        settings.task,
+        rules,
+        parsed_read(settings.read),
+    )
     cases = cases_of(settings.of_paper(data_set.task), [data_set])
     return Study(
         OWN_TABLE,

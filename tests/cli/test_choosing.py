@@ -16,11 +16,11 @@ def table(tmp_path):
 @pytest.mark.parametrize(
     ("question", "options", "name"),
     [
-        ("mean", {"column": "pay", "bounds": ("pay=0:400",)}, "mean of 4 values"),
-        ("sum", {"column": "pay", "bounds": ("pay=0:400",)}, "sum of 4 values"),
-        ("count", {"column": "late"}, "count of 4 rows"),
-        ("counts", {"column": "team"}, "counts of 2 groups"),
-        ("histogram", {"column": "pay", "bins": (0.0, 200.0, 400.0)}, "histogram of 2 bins"),
+        ("mean", {"target": "pay", "bounds": ("pay=0:400",)}, "mean of 4 values"),
+        ("sum", {"target": "pay", "bounds": ("pay=0:400",)}, "sum of 4 values"),
+        ("count", {"target": "late"}, "count of 4 rows"),
+        ("counts", {"target": "team"}, "counts of 2 groups"),
+        ("histogram", {"target": "pay", "bins": (0.0, 200.0, 400.0)}, "histogram of 2 bins"),
     ],
 )
 def test_questions_about_a_column(table, question, options, name):
@@ -48,15 +48,15 @@ def test_a_regression_takes_rules_for_rows_and_people(table):
 )
 def test_bounds_outside_all_values_draw_a_warning(table, capsys, question, low, high, warning):
     ends = {"bins": (low, high)} if question == "histogram" else {"bounds": (f"pay={low}:{high}",)}
-    Choose(question, error="3 %", data=table, column="pay", **ends)._question()
+    Choose(question, error="3 %", data=table, target="pay", **ends)._question()
     assert capsys.readouterr().err == warning
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mean", "--error", "1"], "data must be the path of a CSV file"),
-        (["mean", "--error", "1", "--data", "TABLE"], "column must be one of"),
+        (["mean", "--error", "1"], "data must be the path of a file"),
+        (["mean", "--error", "1", "--data", "TABLE"], "target must be one of"),
         (["mean", "--error", "1", "--data", "TABLE", "--column", "pay"], "bounds must be"),
         (["mean", "--error", "1", "--data", "TABLE", "--column", "team"], "text in 4 of 4"),
         (["mean", "--error", "1", "--data", "TABLE", "--column", "tip"], "1 missing of 4"),

@@ -45,7 +45,7 @@ class Settings:
     `exponential`, which errs less and requires the constants paper or tight."""
     data: tuple[str, ...] = ("flights",)
     """Data set, one for all tasks or one per task: flights, kdd99 (logistic), twitter (ridge),
-    paper (kdd99 for logistic, twitter for ridge), or the path of your own .csv or .npz file."""
+    paper (kdd99 for logistic, twitter for ridge), or the path of a file of your own table."""
     target: str | None = None
     """Column (CSV) or array (NPZ) to predict, for your own file."""
     bounds: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ class Settings:
     the last release."""
     data: tuple[str, ...] = ("flights",)
     """Data set, one for all tasks or one per task: flights, kdd99 (logistic), twitter (ridge),
-    paper (kdd99 for logistic, twitter for ridge), or the path of your own .csv or .npz file."""
+    paper (kdd99 for logistic, twitter for ridge), or the path of a file of your own table."""
     target: str | None = None
     """Column (CSV) or array (NPZ) to predict, for your own file."""
     bounds: tuple[str, ...] = ()

@@ -1,0 +1,87 @@
+"""The command `nrjax data`: how a table is understood, and the named data sets."""
+
+import dataclasses
+from pathlib import Path
+
+import rich.console
+import rich.table
+import tyro
+
+from nrjax import datasets
+from nrjax._base.validation import check
+from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
+
+_OF_A_TABLE = ("target", "bounds", "bounds_file", "missing", "leave_out", "write_bounds", "read")
+"""Options that describe a table."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Show how your table is understood and what to type, or list the named data sets.
+
+    For example:
+
+        nrjax data churn.csv
+        nrjax data churn.csv --target churned --write-bounds bounds.toml
+
+    Nothing is fitted, compiled or released. The counts are those of your data, so the output is not
+    private. Without a table, the data sets that studies can use are listed, with their paths.
+    """
+
+    table: tyro.conf.Positional[Path | None] = None
+    """Path of your table: a text file with a header, or another file that pandas reads."""
+    target: str | None = None
+    """Column to predict."""
+    bounds: tuple[str, ...] = ()
+    """Bounds, as for `nrjax run regression`. With --target, their effect on the table is shown."""
+    bounds_file: Path | None = None
+    """File of bounds in TOML or JSON."""
+    missing: tuple[str, ...] = ()
+    """Rule for missing cells, as for `nrjax run regression`: drop, or COLUMN=VALUE."""
+    leave_out: tuple[str, ...] = ()
+    """Columns that are not used."""
+    write_bounds: Path | None = None
+    """File to which a template of bounds is written, for --bounds-file. It must not exist."""
+    read: tuple[str, ...] = ()
+    """Options of the function of pandas that reads the file, such as sep=';' decimal=,"""
+    fetch: tuple[str, ...] = ()
+    """Data sets to download first. Only kdd99 can be downloaded."""
+    data_dir: Path | None = None
+    """Folder of data files. By default, the variable NRJAX_DATA or the cache folder."""
+
+    def __call__(self) -> None:
+        """Print the description of the table, or the list of data sets."""
+        if self.table is None:
+            for option in _OF_A_TABLE:
+                value, hint = getattr(self, option), "For example nrjax data my.csv."
+                check(not value, option, value, "left out without a table", hint)
+            self._list()
+            return
+        bounds = stated_bounds(self.bounds, self.bounds_file)
+        description = datasets.describe(
+            self.table,
+            self.target,
+            bounds=bounds,
+            missing=parsed_missing(self.missing),
+            leave_out=self.leave_out,
+            read=parsed_read(self.read),
+        )
+        print(description)
+        if self.write_bounds is not None:
+            with self.write_bounds.open("x", encoding="utf-8") as file:
+                file.write(description.template)
+            print(f"\nA template of bounds is in {self.write_bounds}")
+
+    def _list(self) -> None:
+        console = rich.console.Console()
+        for name in self.fetch:
+            console.print(f"{name}: {datasets.fetch(name, self.data_dir)}", soft_wrap=True)
+        table = rich.table.Table()
+        for heading in ("name", "tasks", "rows", "features", "path, or how to get it"):
+            justify = "right" if heading in ("rows", "features") else "left"
+            table.add_column(heading, justify=justify, overflow="fold")
+        for data in datasets.available(self.data_dir):
+            path = data.how if data.where is None else str(data.where)
+            tasks = ", ".join(data.tasks)
+            table.add_row(data.name, tasks, f"{data.rows:,}", str(data.features), path)
+        console.print(table)

@@ -1,0 +1,105 @@
+"""The command `nrjax data` on a table, and the options of `run` and `choose` that it prints."""
+
+import re
+
+import pytest
+
+from nrjax.cli import main
+from nrjax.cli.choosing import Choose
+from nrjax.papers._settings import parsed_read
+from nrjax.papers.regression import Settings, study
+
+TEXT = "pay;late;note;club\n1,5;a;x;NA\n2,5;b;;B\n9;a;z;C\n4,5;a;x;B\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "own table.csv"
+    file.write_text(TEXT)
+    return str(file)
+
+
+def test_a_table_is_described(path, capsys):
+    assert main(["data", path, "--target", "pay"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^own table.csv \(separated by ';'\): 4 rows, 4 columns$", printed, re.M)
+    assert "'pay' is text: 3 cells are no plain number. Add --read decimal=, for" in printed
+    line = f"    nrjax run --data '{path}' --target pay --read decimal=, --missing drop --bounds"
+    assert f"{line} pay=LOW:HIGH late=CATEGORIES note=CATEGORIES club=CATEGORIES" in printed
+    for value in ("2,5", "B\n"):
+        assert value not in printed
+
+
+def test_the_options_are_those_of_a_run(path, capsys):
+    options = ["--target", "pay", "--read", "decimal=,", "--bounds", "pay=0:10"]
+    options += ["--leave-out", "note", "club", "--bounds", "late=a,b"]
+    assert main(["data", path, *options]) == 0
+    expected = "ridge regression of pay [0, 10] on late (2 categories), intercept; 4 rows; left out"
+    assert expected in capsys.readouterr().out
+
+
+def test_a_template_does_not_replace_a_file(path, tmp_path, capsys):
+    bounds = str(tmp_path / "bounds.toml")
+    assert main(["data", path, "--write-bounds", bounds]) == 0
+    assert main(["data", path, "--write-bounds", bounds]) == 2
+    assert "File exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "pay"], "target must be left out without a table"),
+        (["gone.csv"], "There is no file gone.csv"),
+        (["TABLE", "--target", "gone"], "target must be a column of own table.csv"),
+        (["TABLE", "--read", "decimal"], "read must be of the form OPTION=VALUE"),
+        (["TABLE", "--read", "decimel=,"], "Did you mean 'decimal'"),
+        (["study.py"], "data must be the path of a file of a table: .csv, .tsv"),
+    ],
+)
+def test_mistakes(path, capsys, arguments, message):
+    given = [path if each == "TABLE" else each for each in arguments]
+    assert main(["data", *given]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sep=;", ";"),
+        ("sep=\\t", "\t"),
+        ("decimal=,", ","),
+        ("thousands=.", "."),
+        ("encoding=latin-1", "latin-1"),
+        ("skiprows=3", 3),
+        ("header=None", None),
+        ("na_values=?,-99,missing", ["?", -99, "missing"]),
+        ("usecols=a,b", ["a", "b"]),
+        ("usecols=['a, b', 'c']", ["a, b", "c"]),
+        ("comment=#", "#"),
+        ("quotechar='", "'"),
+        ("dtype={'a': 'str'}", {"a": "str"}),
+    ],
+)
+def test_read_options(text, expected):
+    assert list(parsed_read([text]).values()) == [expected]
+
+
+def test_a_run_and_a_choice_read_the_same(path, tmp_path):
+    read = ("sep=;", "decimal=,")
+    bounds = ("pay=0:10", "late=a,b", "note=x,z", "club=NA,B,C")
+    with pytest.raises(ValueError, match=r"missing values \(got \['note'\]\)"):
+        study(Settings(data=path, target="pay", bounds=bounds, read=read))
+    file = tmp_path / "full.csv"
+    file.write_text(TEXT.replace("b;;", "b;y;"))
+    for data, more in ((str(file), {"read": read}), (str(file), {"read": read[1:]})):
+        made = study(Settings(data=data, target="pay", bounds=bounds, **more))
+        assert made.cases
+        question = Choose("mean", error="3 %", data=data, target="pay", bounds=bounds[:1], **more)
+        assert question._question().name == "mean of 4 values"
+
+
+def test_column_is_another_name_of_target(path, capsys):
+    options = ["--data", path, "--error", "1", "--read", "decimal=,"]
+    for name in ("--column", "--target"):
+        assert main(["choose", "mean", *options, name, "pay"]) == 2
+        assert "the bounds of 'pay'" in capsys.readouterr().err
