@@ -147,6 +147,8 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: problem(erm.RidgeProblem).released_optimum("laplace").utility,
     lambda: jax.jit(erm.minimise_in_ball)(np.eye(3), np.ones(3), 1.0),
     lambda: datasets.zipf_counts(8000),
+    lambda: datasets.describe({"a": [1, 2]}),
+    lambda: datasets.describe({"a": [1, 2]}).columns[0],
     lambda: datasets.Dataset("own", "ridge", np.ones((50, 3)), np.ones(50), ("a", "b", "c")),
     lambda: counts.ShareOutside.relative([30, 7], 0.1),
     lambda: counts.MeanAbsoluteError(np.ones(50)),
@@ -193,6 +195,7 @@ SPECIAL = {
     nrjax.FirstLevelWarning,
     nrjax.NoStopWarning,
     datasets.Available,
+    datasets.PrivacyLeakWarning,
 }
 """Classes without an instance in the table."""
 

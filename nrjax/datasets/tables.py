@@ -135,7 +135,7 @@ def from_arrays(
         ValueError: shapes or names are wrong, or as for `from_frame`.
 
     Examples:
-        >>> x, y = [[25, 1.5], [61, 2.0], [95, 0.5]], [0, 1, 0]
+        >>> x, y = [[25, 1.5], [61, 2.0], [85, 0.5]], [0, 1, 0]
         >>> bounds = {"age": (18, 90), "pay": (0, 3)}
         >>> data = nrjax.datasets.from_arrays(x, y, names=["age", "pay"], bounds=bounds)
         >>> data.feature_names
