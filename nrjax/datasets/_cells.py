@@ -88,7 +88,8 @@ def _of_objects(what: str, cells: np.ndarray) -> np.ndarray:
         column = np.array([as_date(entry) for entry in entries])
     if column is None:
         texts = [_as_text(entry) for entry in entries]
-        different = {(isinstance(entry, (str, bytes)), _as_text(entry)) for entry in entries}
+        is_written = (isinstance(entry, (str, bytes)) for entry in entries)
+        different = set(zip(is_written, texts, strict=True))
         hint = "Write all of them as numbers, or all as text."
         ok = len(different) == len(set(texts))
         check(ok, what, "such as 1 and '1'", "of values that differ as text", hint)

@@ -9,7 +9,7 @@ import numpy as np
 
 from nrjax._base.fields import explain_fields
 from nrjax.datasets._cells import as_cells, as_column, is_numeric, is_text, missing_in
-from nrjax.datasets._columns import MAX_CATEGORIES
+from nrjax.datasets._columns import LARGEST, MAX_CATEGORIES
 
 _LEAST_ROWS_OF_AN_ID = 10
 _MOST_CLASSES = 10
@@ -19,7 +19,10 @@ _FREE_TEXT = 30
 _MOST = 0.95
 """Fraction of cells that must be written in one way."""
 
-_USELESS = ("an id", "free text", "other dates", "numbers with units")
+_USELESS = (
+    *("an id", "free text", "mostly missing", "other dates"),
+    *("numbers with units", "infinite numbers"),
+)
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _COMMA = re.compile(r"[-+]?\d+,\d+")
@@ -38,10 +41,11 @@ class Column(NamedTuple):
         name: name of the column.
         kind: "numbers", "booleans", "dates", "text", "mixed" or "empty".
         missing: number of missing cells.
-        unparsable: number of cells that are no number, in a column of text that is mostly numbers.
+        unparsable: number of cells that are no finite number, in a column that is mostly numbers.
         values: number of different values.
         looks_like: "an id", "dates", "other dates" (not YYYY-MM-DD), "numbers", "numbers with
-            units", "a class", "free text", "many categories", "a constant", or "".
+            units", "infinite numbers", "a class", "free text", "many categories", "mostly
+            missing", "a constant", or "".
         hint: what to do about it, or "".
         read: an option of `read` that makes numbers of the text, such as "decimal=,", or "".
     """
@@ -73,6 +77,15 @@ def described(name: str, column: Any, stated: Any = None) -> Column:
     missing, cells = int(gaps.sum()), cells[~gaps]
     if not len(cells):
         return Column(name, "empty", missing, 0, 0, "", "Leave it out.")
+    if missing > len(cells):
+        found = _understood(name, missing, cells)
+        hint = "Leave it out, or fill it in."
+        return found._replace(looks_like="mostly missing", hint=hint, read="")
+    return _understood(name, missing, cells)
+
+
+def _understood(name: str, missing: int, cells: np.ndarray) -> Column:
+    """Return how the cells of a column are understood that are not missing."""
     try:
         complete = as_column(f"column {name!r}", cells)
     except ValueError as error:
@@ -80,7 +93,7 @@ def described(name: str, column: Any, stated: Any = None) -> Column:
     if is_text(complete):
         return Column(name, "text", missing, *_of_texts(name, complete.tolist()))
     if is_numeric(complete):
-        return Column(name, "numbers", missing, 0, *_of_numbers(name, complete.astype(np.float64)))
+        return Column(name, "numbers", missing, *_of_numbers(name, complete.astype(np.float64)))
     kind = "booleans" if complete.dtype.kind == "b" else "dates"
     return Column(name, kind, missing, 0, len(np.unique(complete)))
 
@@ -89,18 +102,20 @@ def _is_called_id(name: str) -> bool:
     return re.search(r"(^|[_. ])(id|key|nr|no|index|rownames?)$", name.lower()) is not None
 
 
-def _of_numbers(name: str, numbers: np.ndarray) -> tuple[int, str, str]:
-    """Return the number of different values of numbers, what they look like, and a hint."""
-    values = np.unique(numbers)
+def _of_numbers(name: str, numbers: np.ndarray) -> tuple[int, int, str, str]:
+    """Return the number of infinite cells, and the next fields of a column of numbers."""
+    values, infinite = np.unique(numbers), int(np.sum(np.abs(numbers) > LARGEST))
+    if infinite:
+        return infinite, len(values), "infinite numbers", "Write finite numbers, or leave it out."
     whole = bool((values == np.floor(values)).all())
     if len(values) == 1:
-        return 1, "a constant", ""
+        return 0, 1, "a constant", ""
     counted = len(values) == values[-1] - values[0] + 1 >= _LEAST_ROWS_OF_AN_ID
     if whole and len(values) == len(numbers) and (_is_called_id(name) or counted):
-        return len(values), "an id", "Leave it out."
+        return 0, len(values), "an id", "Leave it out."
     if whole and 3 <= len(values) <= _MOST_CLASSES and 2 * len(values) <= len(numbers):
-        return len(values), "a class", ""
-    return len(values), "", ""
+        return 0, len(values), "a class", ""
+    return 0, len(values), "", ""
 
 
 def _of_texts(name: str, cells: list[str]) -> tuple[int, int, str, str, str]:

@@ -147,7 +147,8 @@ def _problems(columns: Sequence[Column], rows: int, target: str | None, rule: Mi
             )
         if column.unparsable and column.hint:
             problems.append(
-                f"{shown} is text: {column.unparsable:,} cells are no plain number. {column.hint}"
+                f"{shown} is {column.kind}: {column.unparsable:,} cells are no plain number. "
+                f"{column.hint}"
             )
         elif column.hint:
             looks = f"looks like {column.looks_like}" if column.looks_like else f"is {column.kind}"

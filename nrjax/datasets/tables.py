@@ -93,7 +93,7 @@ def from_frame(
             columns.
 
     Examples:
-        >>> frame = {"age": [25, 61, 95], "city": ["A", "B", "B"], "churned": ["no", "yes", "no"]}
+        >>> frame = {"age": [25, 61, 90], "city": ["A", "B", "B"], "churned": ["no", "yes", "no"]}
         >>> bounds = {"age": (18, 90), "city": ["A", "B"], "churned": ["no", "yes"]}
         >>> data = nrjax.datasets.from_frame(frame, "churned", bounds=bounds, task="logistic")
         >>> data.x.shape, data.y.tolist(), data.feature_names

@@ -53,13 +53,19 @@ def test_a_template_does_not_replace_a_file(path, tmp_path, capsys):
         (["TABLE", "--target", "gone"], "target must be a column of own table.csv"),
         (["TABLE", "--read", "decimal"], "read must be of the form OPTION=VALUE"),
         (["TABLE", "--read", "decimel=,"], "Did you mean 'decimal'"),
+        (["TWICE"], "must be without repeated names (got ['age'])"),
         (["study.py"], "data must be the path of a file of a table: .csv, .tsv"),
     ],
 )
-def test_mistakes(path, capsys, arguments, message):
-    given = [path if each == "TABLE" else each for each in arguments]
-    assert main(["data", *given]) == 2
+def test_mistakes(path, tmp_path, capsys, arguments, message):
+    twice = tmp_path / "twice.csv"
+    twice.write_text("age,income,age\n20,1,30\n")
+    names = {"TABLE": path, "TWICE": str(twice)}
+    assert main(["data", *(names.get(each, each) for each in arguments)]) == 2
     assert message in capsys.readouterr().err
+    choice = ["choose", "mean", "--error", "1", "--data", str(twice), "--target", "age"]
+    assert main([*choice, "--bounds", "age=0:90"]) == 2
+    assert "without repeated names" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Files of bounds: names and categories of any text, placeholders, mistakes."""
 
-import json
-import re
 import warnings
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from nrjax.cli import main
 from nrjax.datasets import PrivacyLeakWarning, describe, from_file, from_frame, load, read_bounds
 from nrjax.papers._settings import stated_bounds
+from tests.own_tables import filled
 
 pandas = pytest.importorskip("pandas")
 
@@ -31,27 +30,13 @@ BOUNDS = {
 pytestmark = pytest.mark.filterwarnings("ignore:.* values of '(stage|code)' are none of")
 
 
-def filled(template):
-    """Return a template with the placeholders of each line replaced, as a user does."""
-    lines = []
-    for line in template.splitlines():
-        key = re.match(r'("(\\.|[^"])*"|[\w-]+) = ', line)
-        if key is not None:
-            name = json.loads(key[1]) if line.startswith('"') else key[1]
-            limits = BOUNDS[name]
-            low_high = f"{{ low = {limits[0]}, high = {limits[1]} }}"
-            line = key[0] + (low_high if isinstance(limits, tuple) else json.dumps(limits))
-        lines.append(line)
-    return "\n".join(lines)
-
-
 def test_a_template_is_filled_in_and_read(tmp_path):
     path = tmp_path / "bounds.toml"
     description = describe(FRAME, "left")
     path.write_text(description.template, encoding="utf-8")
     with pytest.raises(ValueError, match=r"lines 6, 7, 8, 9, 10, 11 of .*must be filled in"):
         read_bounds(path)
-    path.write_text(filled(description.template), encoding="utf-8")
+    path.write_text(filled(description.template, BOUNDS.get), encoding="utf-8")
     assert read_bounds(path) == BOUNDS
     data = from_frame(FRAME, "left", bounds=path)
     expected = from_frame(FRAME, "left", bounds=BOUNDS)
@@ -147,6 +132,6 @@ def test_the_shell_reads_a_file_of_bounds(tmp_path, capsys):
     pandas.DataFrame(FRAME).to_csv(table, index=False)
     assert main(["data", str(table), "--target", "left", "--write-bounds", str(bounds)]) == 0
     assert "--bounds-file bounds.toml" in capsys.readouterr().out
-    bounds.write_text(filled(bounds.read_text("utf-8")), "utf-8")
+    bounds.write_text(filled(bounds.read_text("utf-8"), BOUNDS.get), "utf-8")
     assert main(["data", str(table), "--target", "left", "--bounds-file", str(bounds)]) == 0
     assert "left (yes is -1, no is 1) on a=b [0, 5], -slot [0, 50]" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import shlex
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ import pytest
 
 from nrjax import datasets
 from nrjax.datasets import describe, from_frame
-from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
+from tests.own_tables import filled, typed
 
 pandas = pytest.importorskip("pandas")
 
@@ -45,6 +44,8 @@ COLUMNS = {
     "price": texts("${}"),
     "digits": texts("{}"),
     "one": [7] * ROWS,
+    "endless": [np.inf, 1.5, 2.5] * 20,
+    "rare": [None, None, 1.5] * 20,
     "nothing": [None] * ROWS,
     "mixed": [1, "1", 2] * 20,
     "left": ["no", "no", "yes", "yes"] * 15,
@@ -70,6 +71,8 @@ UNDERSTOOD = {
     "price": ("text", 0, 60, "numbers with units"),
     "digits": ("text", 0, 0, "numbers"),
     "one": ("numbers", 0, 0, "a constant"),
+    "endless": ("numbers", 0, 20, "infinite numbers"),
+    "rare": ("numbers", 40, 0, "mostly missing"),
     "nothing": ("empty", 60, 0, ""),
     "mixed": ("mixed", 0, 0, ""),
     "left": ("text", 0, 0, "a class"),
@@ -131,28 +134,9 @@ def test_the_printed_lines_work_once_filled_in(tmp_path):
     assert data.task == "logistic"
     path = tmp_path / "own.csv"
     pandas.DataFrame(columns | {"dose": columns["dose"]}).to_csv(path, index=False)
-    words = shlex.split(describe(path, "left").command)
-    options = {}
-    for word in words[2:]:
-        if word.startswith("--"):
-            options[word] = []
-        else:
-            options[list(options)[-1]].append(word)
-    filled = []
-    for text in options["--bounds"]:
-        name = text.partition("=")[0]
-        limits = STATED.get(name, (0, 100))
-        filled.append(
-            name + "=" + (":" if limits.__class__ is tuple else ",").join(map(str, limits))
-        )
-    again = datasets.from_file(
-        path,
-        options["--target"][0],
-        bounds=stated_bounds(filled),
-        leave_out=options["--leave-out"],
-        missing=parsed_missing(options["--missing"]),
-        read=parsed_read([each.replace("WORD", "?") for each in options["--read"]]),
-    )
+    description, file = describe(path, "left"), tmp_path / "bounds.toml"
+    file.write_text(filled(description.template, lambda name: STATED.get(name, (0, 100))), "utf-8")
+    again = datasets.from_file(path, "left", bounds=file, **typed(description))
     assert "dose [0, 100]" in again.summary
 
 
