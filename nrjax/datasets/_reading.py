@@ -223,7 +223,9 @@ def _without_row_names(path: Path, frame: Any, named: bool) -> tuple[Any, list[s
         got = f"rows of {fields} fields, and a header of {len(frame.columns)} names"
         ok = frame.index.nlevels == 1 and _are_row_names(frame.index.to_numpy())
         hint = "Each row needs one field per name. The first field of a row may also be its number."
-        if len(frame) and frame.iloc[:, -1].isna().all():
+        if len(frame.columns) == 1:  # 1,5 is a number too
+            ok, hint = False, "If a comma is the decimal mark: read={'sep': ';', 'decimal': ','}."
+        elif len(frame) and frame.iloc[:, -1].isna().all():
             ok, hint = False, "If each row ends in a separator: read={'index_col': False}."
         check(ok, f"rows of {path}", got, "as long as the header", hint)
         said.append("the first field of each row is taken as its name and left out")

@@ -119,7 +119,9 @@ def find_separator(path: Path, options: Mapping[str, Any]) -> str:
         # Blanks occur in any text, so they separate only what nothing else does.
         if separator == " " and split:
             break
-        split.append((counts[0], separator))
+        # Rows of one sentence each are not split, and a table with a few wrong rows is.
+        if separator != " " or 2 * counts.count(counts[0]) > len(counts):
+            split.append((counts[0], separator))
         # A row may have one field more than the header: the names of rows that R writes.
         if len(counts) > 1 and set(counts[1:]) in ({counts[0]}, {counts[0] + 1}):
             even.append(separator)
@@ -136,7 +138,7 @@ def find_separator(path: Path, options: Mapping[str, Any]) -> str:
     check(
         not (head and head[0].startswith("#")), f"header of {path}", "#", "names of columns", hint
     )
-    return max(split)[1] if split and " " not in max(split) else ","
+    return max(split)[1] if split else ","
 
 
 def check_lengths(path: Path, options: Mapping[str, Any], named: bool) -> None:
