@@ -31,7 +31,7 @@ def test_questions_about_a_column(table, question, options, name):
 def test_a_regression_takes_rules_for_rows_and_people(table):
     bounds = ("pay=0:400", "team=a,b", "club=x,y")
     rules = {"leave_out": ("tip",), "missing": ("club=y",), "person": "late", "rows_per_person": 2}
-    command = Choose("logistic", error="3 %", data=table, column="team", bounds=bounds, **rules)
+    command = Choose("logistic", error="3 %", data=table, target="team", bounds=bounds, **rules)
     question = command._question()
     assert "4 rows of 4 features" in question.name
     assert {each.relation for each in question.mechanisms.values()} == {"replace, 2 rows"}
