@@ -20,7 +20,7 @@ _MOST = 0.95
 """Fraction of cells that must be written in one way."""
 
 _USELESS = (
-    *("an id", "free text", "mostly missing", "other dates"),
+    *("an id", "free text", "mostly missing", "dates in another format"),
     *("numbers with units", "infinite numbers"),
 )
 
@@ -43,9 +43,9 @@ class Column(NamedTuple):
         missing: number of missing cells.
         unparsable: number of cells that are no finite number, in a column that is mostly numbers.
         values: number of different values.
-        looks_like: "an id", "dates", "other dates" (not YYYY-MM-DD), "numbers", "numbers with
-            units", "infinite numbers", "a class", "free text", "many categories", "mostly
-            missing", "a constant", or "".
+        looks_like: "an id", "dates", "dates in another format" than YYYY-MM-DD, "numbers",
+            "numbers with units", "infinite numbers", "a class", "free text", "many categories",
+            "mostly missing", "a constant", or "".
         hint: what to do about it, or "".
         read: an option of `read` that makes numbers of the text, such as "decimal=,", or "".
     """
@@ -129,7 +129,13 @@ def _of_texts(name: str, cells: list[str]) -> tuple[int, int, str, str, str]:
     if count(_DATE) == size:
         if count(_ISO) == size:
             return 0, values, "dates", "", ""
-        return 0, values, "other dates", "Write dates as YYYY-MM-DD, or leave it out.", ""
+        return (
+            0,
+            values,
+            "dates in another format",
+            "Write dates as YYYY-MM-DD, or leave it out.",
+            "",
+        )
     plain = count(_NUMBER)
     if 2 * max(plain, count(_NUMBER_LIKE)) >= size:
         return size - plain, values, *_of_number_texts(texts, size, plain)

@@ -55,6 +55,9 @@ _DIALECT = (
 )
 """Options of `read_csv` that decide where a cell begins and ends."""
 
+_WITHOUT_VALUES = ("ParserError", "EmptyDataError")
+"""Errors of `read_csv` whose messages have no values of the data."""
+
 _UNREAD = ("iterator", "chunksize", "filepath_or_buffer", "path", "io")
 
 
@@ -137,9 +140,10 @@ def _call(reader: Any, path: Path, options: Mapping[str, Any]) -> Any:
     except OSError:
         raise
     except Exception as error:  # the readers of pandas raise errors of many kinds
-        kind = reader.__name__.removeprefix("read_")
-        kind = {"csv": "CSV"}.get(kind, kind)
-        raise ValueError(f"{path} could not be read as {kind}: {error}") from error
+        kind, found = reader.__name__.removeprefix("read_"), f"{error}"
+        if kind == "csv" and type(error).__name__ not in _WITHOUT_VALUES:
+            found = "cells do not suit the options of `read`"  # the error may quote a cell
+        raise ValueError(f"{path} could not be read as {kind.upper()}: {found}") from None
     ok = hasattr(frame, "columns")
     check(ok, f"content of {path}", type(frame).__name__, "one table", "Choose one by `read`.")
     return frame

@@ -92,7 +92,11 @@ def exact_separator(options: Mapping[str, Any]) -> str:
     """Return the separator by which fields can be counted, or "" if only pandas knows them."""
     separator = options.get("sep", options.get("delimiter", ","))
     exact = isinstance(separator, str) and (len(separator) == 1 or separator == r"\s+")
-    return separator if exact and "dialect" not in options and not options.get("quoting") else ""
+    return (
+        separator
+        if exact and "dialect" not in options and options.get("quoting") != csv.QUOTE_NONE
+        else ""
+    )
 
 
 def find_separator(path: Path, options: Mapping[str, Any]) -> str:
@@ -125,19 +129,14 @@ def find_separator(path: Path, options: Mapping[str, Any]) -> str:
         # A row may have one field more than the header: the names of rows that R writes.
         if len(counts) > 1 and set(counts[1:]) in ({counts[0]}, {counts[0] + 1}):
             even.append(separator)
-    names = " or ".join(SEPARATORS[each] for each in even)
-    hint = (
-        f"State it: read={{'sep': {even[0]!r}}}, in the shell --read sep='{even[0]}'."
-        if even
-        else ""
-    )
+    names, first = " or ".join(SEPARATORS[each] for each in even), "".join(even[:1])
+    hint = f"State it: read={{'sep': {first!r}}}, in the shell --read sep='{first}'."
     check(len(even) < 2, f"separator of {path}", f"{names}, which fit alike", "clear", hint)
     if even:
-        return even[0]
+        return first
     hint = "For lines of comments: read={'comment': '#'}, in the shell --read comment='#'."
-    check(
-        not (head and head[0].startswith("#")), f"header of {path}", "#", "names of columns", hint
-    )
+    ok = not (head and head[0].startswith("#"))
+    check(ok, f"header of {path}", "#", "names of columns", hint)
     return max(split)[1] if split else ","
 
 

@@ -17,6 +17,11 @@ from nrjax.datasets._rows import Missing, RowRules, listed
 _SHOWN = 60
 """Largest number of columns that a description lists one by one, and of problems."""
 
+_MOST_TYPED = 20
+"""Largest number of bounds in a command. More are for a file."""
+
+_FILE = "bounds.toml"
+
 
 @explain_fields
 class Description(NamedTuple):
@@ -62,6 +67,9 @@ class Description(NamedTuple):
         lines += ["No problem was found."] if not self.problems else []
         lines += ["", "To run, with what you know without the data in capital letters:", ""]
         lines += [f"    {self.command}"]
+        if _FILE in self.command:
+            written = "--write-bounds of nrjax data, and `template` in Python,"
+            lines += ["", f"{written} have the text of {_FILE} to fill in."]
         lines += ["", self.verdict] if self.verdict else []
         return "\n".join(lines)
 
@@ -225,11 +233,12 @@ class _Plan(NamedTuple):
             parts += ["--missing", *(f"{n}={v}" for n, v in self.missing.items())]
         elif self.missing == "drop":
             parts += ["--missing", "drop"]
-        categories = [each for limits in self.stated.values() for each in limits]
-        odd = any("," in str(each) for each in categories)
+        lists = [each for each in self.stated.values() if isinstance(each, list)]
+        odd = any("," in str(category) for each in lists for category in each)
         limits = [f"{name}={text}" for name, text, _ in self.bounds()]
-        if odd or any(each.startswith("-") or each.count("=") > 1 for each in limits):
-            parts += ["--bounds-file", "bounds.toml"]  # the shell cannot say such names
+        odd |= any(each.startswith("-") or each.count("=") > 1 for each in limits)
+        if odd or len(limits) > _MOST_TYPED:
+            parts += ["--bounds-file", _FILE]
         elif limits:
             parts += ["--bounds", *limits]
         return shlex.join(parts)
@@ -239,7 +248,10 @@ class _Plan(NamedTuple):
         target = "COLUMN" if self.target is None else repr(self.target)
         parts = [f"nrjax.datasets.from_frame(frame, {target}"]
         limits = [f"{name!r}: {code}" for name, _, code in self.bounds()]
-        parts += [f"bounds={{{', '.join(limits)}}}"] if limits else []
+        if len(limits) > _MOST_TYPED:
+            parts.append(f"bounds={_FILE!r}")
+        elif limits:
+            parts.append(f"bounds={{{', '.join(limits)}}}")
         parts += [f"leave_out={self.leave_out!r}"] if self.leave_out else []
         parts += [f"missing={self.missing!r}"] if self.missing != "refuse" else []
         return ", ".join(parts) + ")"
@@ -247,7 +259,8 @@ class _Plan(NamedTuple):
 
 def _joined(limits: Any) -> str:
     """Return a range or a list as the shell writes it."""
-    texts = [str(each).removesuffix(".0") for each in limits]
+    is_listed = isinstance(limits, (list, tuple))
+    texts = [str(each).removesuffix(".0") for each in (limits if is_listed else [limits])]
     return (":" if isinstance(limits, tuple) else ",").join(texts)
 
 

@@ -64,7 +64,7 @@ UNDERSTOOD = {
     "vip?": ("booleans", 30, 0, ""),
     "day": ("dates", 0, 0, ""),
     "iso": ("text", 0, 0, "dates"),
-    "german": ("text", 0, 0, "other dates"),
+    "german": ("text", 0, 0, "dates in another format"),
     "income": ("text", 0, 60, "numbers"),
     "rate": ("text", 0, 60, "numbers"),
     "dose": ("text", 0, 15, "numbers"),
@@ -92,7 +92,7 @@ def test_each_column_is_understood():
         "'rate' is text: 60 cells are no plain number. Add --read decimal=, for the decimal mark",
         "'dose' is text: 15 cells are no plain number. Add --read na_values=WORD",
         "'price' is text: 60 cells are no plain number. Write numbers without units, or leave",
-        "'german' looks like other dates. Write dates as YYYY-MM-DD",
+        "'german' looks like dates in another format. Write dates as YYYY-MM-DD",
         "'street' looks like many categories. List the categories that matter",
     ):
         assert text in said
@@ -151,11 +151,17 @@ def test_stated_bounds_are_tried():
     wrong = describe(frame, "left", bounds={"age": (90, 18)})
     assert "LOW < HIGH" in "".join(wrong.problems)
     assert wrong.verdict == ""
+    assert any(
+        "list of categories" in each for each in describe(frame, "left", bounds={"age": 5}).problems
+    )
 
 
 def test_a_wide_table_is_short():
     description = describe({f"column {number}": [1.5, 2.5] for number in range(300)})
     assert "and 240 more columns" in str(description)
+    assert "bounds='bounds.toml'" in description.command
+    assert description.template.count("{ low = LOW, high = HIGH }") == 300
+    assert len(str(description)) < 5000
     assert len(description.columns) == 300
 
 

@@ -104,6 +104,7 @@ SHIFTED = "age,pay,left\n20,1000,no,ok\n30,2000,yes,check\n40,1500,no,ok\n50,300
         ("age,age,left\n1,2,no\n", {}, r"without repeated names \(got \['age'\]"),
         ("a;b;a\n1;2;3\n", {}, r"without repeated names \(got \['a'\]"),
         (PLAIN, {"decimale": ","}, "options of pandas.read_csv .*Did you mean 'decimal'"),
+        (PLAIN, {"dtype": {"left": "int"}}, "as CSV: cells do not suit the options of `read`$"),
         (PLAIN, {"chunksize": 2}, "options of pandas.read_csv"),
         (b"\x1f\x8b", {"sep": ","}, "could not be read"),
     ],
