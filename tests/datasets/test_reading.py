@@ -96,6 +96,7 @@ SHIFTED = "age,pay,left\n20,1000,no,ok\n30,2000,yes,check\n40,1500,no,ok\n50,300
         (PLAIN.replace("no\n", "no,\n").replace("yes\n", "yes,\n"), {}, "ends in a separator"),
         ("left,age,pay\nno,20,1\nyes,30\nno,40,1\nyes,50,1\n", {}, "1 with fewer fields"),
         ("left;age;pay\nno;20;1\nyes;30\n;40;1\nyes;50;1\n", {}, "1 with fewer fields"),
+        ("pay\n1,5\n2,5\n", {}, r"comma is the decimal mark: read=\{'sep': ';', 'decimal'"),
         ("age,pay,left\n1,2,no\n1,2,no,4\n", {}, "could not be read as CSV: .*line 3, saw 4"),
         ("age,left;x\n20,no;1\n30,yes;2\n", {}, "clear .*',' or ';', which fit alike.*--read sep="),
         ("# of 2020\n" + PLAIN, {}, "--read comment='#'"),
