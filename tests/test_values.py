@@ -168,6 +168,7 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: private_selection.Selected(*[np.ones(3)] * 4),
     lambda: private_selection.Simulated(private_selection.Selected(*[np.ones(3)] * 4), np.ones(3)),
     lambda: counts.FirstPassage(*[np.ones(3)] * 5),
+    lambda: erm.TrivialLosses(0.7, 0.5),
     lambda: questions.mean([1.0, 4.0], (0.0, 5.0)),
     lambda: questions.count([True, False]),
     lambda: questions.counts(["a", "b"], within=100),

@@ -108,6 +108,9 @@ def choose(
         expected = "epsilons (low, high) with 0 < low < high, or None"
         as_floats("prior", prior, lambda n: n.shape == (2,) and 0 < n[0] < n[1] < np.inf, expected)
     target = question.error(error)
+    doubts = question.doubts(target)
+    for text in doubts:
+        warnings.warn(text, stacklevel=3)  # past the decorator
     with sharing_traces():
         listed = candidates(question, Plan(target, confidence, prior, seed), makers)
         runs = _Runs(question.name, listed, seed, folder, progress)
@@ -134,7 +137,7 @@ def choose(
         failures=failures,
         tied=tuple(row.name for row in rivals if row.verdict == Verdict.TIED),
         open=tuple(row.name for row in rivals if row.is_open),
-        remarks=question.remarks,
+        remarks=(*question.remarks, *(f"Warning: {text}" for text in doubts)),
     )
 
 

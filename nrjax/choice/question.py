@@ -50,6 +50,7 @@ class Question:
             release meets the error with at least this probability, whatever the data, or None if
             there is no such bound. The time may be smaller than necessary.
         remarks: sentences on what is not offered. Reports repeat them.
+        trivial: error of each answer that needs no release, such as "the zero model".
     """
 
     name: str
@@ -62,9 +63,19 @@ class Question:
     fixed_time: Callable[[str, float, float], float | None] | None = None
     bound_time: Callable[[str, float, float], float | None] | None = None
     remarks: tuple[str, ...] = ()
+    trivial: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Question({self.name!r})"
+
+    def doubts(self, error: float) -> list[str]:
+        """Return a sentence if an answer that needs no release has at most this error."""
+        return [
+            f"An error of {error:.4g} is met by {name}, whose error is {own:.4g}: choose a smaller "
+            "error."
+            for name, own in self.trivial.items()
+            if own <= error
+        ][:1]
 
     def noise_of(self, mechanism: Mechanism) -> str:
         """Return the kind of noise of one of the question's mechanisms, its key."""
@@ -110,6 +121,10 @@ class Custom:
     remarks: tuple[str, ...] = ()
 
     __repr__ = representation
+
+    def doubts(self, error: float) -> list[str]:
+        """Return no sentence, since nothing is known of the score."""
+        return []
 
     def error(self, error: float | str) -> float:
         """Return the error, a positive number."""

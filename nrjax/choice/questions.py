@@ -29,7 +29,7 @@ from nrjax.choice.question import Custom, Question
 from nrjax.engine.checks_between_parts import holds_releases
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism, brownian, discrete_laplace, laplace
-from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.erm import LogisticProblem, RidgeProblem, trivial_losses
 from nrjax.processes import DiscreteLaplace
 from nrjax.study.case import Case
 
@@ -259,7 +259,8 @@ def logistic_regression(
     Raises:
         ValueError: as for `nrjax.erm.LogisticProblem.fit`.
     """
-    question = _problem("logistic", LogisticProblem.fit(x, y, regularisation), delta, relation)
+    problem = LogisticProblem.fit(x, y, regularisation)
+    question = _problem("logistic", problem, x, delta, relation)
     bound = times_by_curvature(0.25 + regularisation, np.shape(x)[1])  # for rows of norm 1
     return dataclasses.replace(question, bound_time=bound)
 
@@ -276,7 +277,7 @@ def linear_regression(
 
     Arguments and errors are as for `logistic_regression`, but `y` are numbers from -1 to 1.
     """
-    return _problem("linear", RidgeProblem.fit(x, y, regularisation), delta, relation)
+    return _problem("linear", RidgeProblem.fit(x, y, regularisation), x, delta, relation)
 
 
 def custom(factory: Callable[[float], Mapping[str, Interaction | Case]]) -> Custom:
@@ -378,16 +379,27 @@ def _counts(
     )
 
 
-def _problem(kind: str, problem: Any, delta: float, relation: str) -> Question:
-    """Return the question for a private regression."""
+def _problem(
+    kind: str,
+    problem: LogisticProblem | RidgeProblem,
+    x: ArrayLike,
+    delta: float,
+    relation: str,
+) -> Question:
+    """Return the question for a private regression on the features x."""
     _replaced_rows(relation)
     mechanisms = {
         "laplace": problem.laplace(relation=relation),
         "brownian": problem.brownian(delta, relation=relation),
     }
+    losses = trivial_losses(problem, np.asarray(x))
     return Question(
         name=f"{kind} regression on {problem.rows:,} rows of {problem.dimension:,} features",
         mechanisms=mechanisms,
         best=-problem.optimum_loss,
         whole=problem.optimum_loss,
+        trivial={
+            "the zero model": losses.zero - problem.optimum_loss,
+            "the best constant model": losses.constant - problem.optimum_loss,
+        },
     )

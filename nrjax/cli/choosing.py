@@ -15,8 +15,10 @@ from nrjax._base.arrays import as_array
 from nrjax._base.validation import check, check_complete
 from nrjax.choice import questions
 from nrjax.choice.choosing import choose
+from nrjax.cli import printing
 from nrjax.datasets._reading import is_table
 from nrjax.datasets.tables import columns_of_file
+from nrjax.erm import default_regularisation
 from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 from nrjax.simulation.failures import FailedTrialsWarning
 
@@ -70,8 +72,9 @@ class Choose:
     """Rising edges of the bins of a histogram."""
     within: float = 100.0
     """Count below which the errors of `counts` are relative to this number."""
-    regularisation: float = 0.05
-    """Factor lambda of the l2 penalty of a regression."""
+    regularisation: float | None = None
+    """Factor lambda of the l2 penalty of a regression: by default 0.05 for a named data set, and
+    for a file a number that depends on its number of rows (`nrjax run regression --help`)."""
     prior: tuple[float, float] | None = None
     """Epsilons between which you expect trials to stop, to which boundaries are tuned."""
     trials: int | None = None
@@ -84,7 +87,7 @@ class Choose:
     def __call__(self) -> None:
         """Print the choice, and write its folder and figure."""
         question = self._question()
-        with warnings.catch_warnings():
+        with printing.plain_warnings():
             warnings.simplefilter("ignore", FailedTrialsWarning)  # it is printed with the choice
             choice = choose(
                 question,
@@ -103,7 +106,12 @@ class Choose:
         """Return the question about the data."""
         if self.question in _REGRESSIONS:
             table = self._table()
-            options: Any = {"regularisation": self.regularisation, "relation": table.relation}
+            task: Any = self.question
+            penalty = self.regularisation
+            if penalty is None:
+                own = bool(Path(self.data).suffix)
+                penalty = default_regularisation(task, len(table.y)) if own else 0.05
+            options: Any = {"regularisation": penalty, "relation": table.relation}
             return _REGRESSIONS[self.question](table.x, table.y, **options)
         for option in ("missing", "leave_out", "person", "rows_per_person"):
             given = getattr(self, option)
@@ -152,7 +160,10 @@ class Choose:
         if not Path(self.data).suffix:
             return datasets.load(self.data, task, **own)
         own |= {"bounds": self._bounds(), "read": parsed_read(self.read)}
-        return datasets.from_file(self.data, self.target, task=task, **own)
+        with printing.plain_warnings():
+            table = datasets.from_file(self.data, self.target, task=task, **own)
+        print(table.summary)
+        return table
 
 
 def _warned(

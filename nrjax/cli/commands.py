@@ -85,7 +85,8 @@ class _Resume(_OnFolder):
             if results is not None and next_trial_count(results, stored) is None:
                 conclude(results)  # does not load the study, whose data may be missing
             else:
-                study = source.stored(store)
+                with printing.plain_warnings():
+                    study = source.stored(store)
                 options = {**changes, "part": part, "progress": bar}
                 options |= self.cluster.given(client)
                 results = study.run(self.folder, **options)
@@ -226,7 +227,8 @@ def _run(
         else:
             stack.enter_context(new_folder(out, overwrite=overwrite))
         client, bar = stack.enter_context(cluster.client()), stack.enter_context(progress())
-        study = source.study(settings, options)
+        with printing.plain_warnings():
+            study = source.study(settings, options)
         results = study.run(out, **chosen, progress=bar, **cluster.given(client))
     _conclude(results, part)
 
@@ -326,8 +328,11 @@ def _call(arguments: list[str]) -> None:
     words = [part for word in arguments for part in word.split("=", word.startswith("--"))]
     for before, word in itertools.pairwise(["argument", *words]):
         check(word, before, word, "not empty")  # an empty path would mean the working directory
-    if arguments[:1] == ["run"] and "--data" in words and arguments[1].startswith("-"):
-        arguments = _of_own_table(arguments, words)
+    if arguments[:1] == ["run"] and "--data" in words:
+        if arguments[1] == OWN_TABLE:
+            arguments = ["run", *arguments[2:]]
+        if arguments[1].startswith("-"):
+            arguments = _of_own_table(arguments, words)
     name = arguments[1] if arguments[:1] == ["run"] and len(arguments) > 1 else ""
     if name and not name.startswith("-"):
         call = tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:])

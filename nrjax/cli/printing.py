@@ -1,6 +1,10 @@
-"""Tables on standard output."""
+"""Tables on standard output, and warnings on standard error."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import rich.box
 import rich.console
@@ -26,3 +30,15 @@ def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print each warning as one sentence, without a path and a line of code."""
+
+    def show(message: Warning | str, *where: Any) -> None:
+        print(f"Warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield

@@ -106,7 +106,7 @@ def load(
     data_dir: PathLike | None = None,
     target: str | None = None,
     bounds: tables.Bounds | PathLike = None,
-    normalise: str = "l2_rows",
+    normalise: str | None = None,
     missing: Missing = "refuse",
     leave_out: Sequence[str] = (),
     person: str | None = None,
@@ -129,7 +129,8 @@ def load(
             numbers are taken as they are, without an intercept.
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
             all rows by the largest l1 norm among the rows used, or by its bound if there are
-            `bounds` (Ligett 2017).
+            `bounds` (Ligett 2017). With both, an intercept is a column of ones. By default, your
+            own file with `bounds` is prepared as by `from_frame`, and other data by "l2_rows".
         missing: rule for missing cells of your own file, as for `from_frame`.
         leave_out: columns of your own file that are not used.
         person: column of your own file that identifies people, as for `from_frame`.
@@ -146,7 +147,8 @@ def load(
         (1000, 39)
     """
     name = resolve(os.fspath(name_or_path), task)
-    check(normalise in NORMALISATIONS, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}")
+    known = normalise is None or normalise in NORMALISATIONS
+    check(known, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}, or None")
     if rows is not None and rows != "all":
         check(is_integer(rows) and rows >= 1, "rows", rows, "a positive integer, or 'all'")
     count = None if rows is None or rows == "all" else int(rows)
@@ -161,7 +163,7 @@ def load(
         expected, hint = f"{source.tasks[0]!r} for {name}", f"For {task} load {suited}."
         check(task in source.tasks, "task", task, expected, hint)
         most = source.max_rows(source.locate(data_dir)) if rows == "all" else _DEFAULT_ROWS
-        return scale(name, task, source.read(task, count or most, data_dir), normalise)
+        return scale(name, task, source.read(task, count or most, data_dir), normalise or "l2_rows")
     names = ", ".join(map(repr, [*_SOURCES, "paper"]))
     expected = f"one of {names}, or the path of a file of a table: {_reading.FILES}"
     check(_reading.is_table(name), "data", name, expected)

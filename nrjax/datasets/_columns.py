@@ -36,6 +36,8 @@ class PreparedColumn(NamedTuple):
         done: a description, such as "age [18, 90]".
         derived: what was taken from the data, such as "the labels of age", or "".
         remarks: warnings.
+        middle: number of the user's column that became 0.
+        half: number of the user's units that became 1.
     """
 
     values: np.ndarray
@@ -43,6 +45,8 @@ class PreparedColumn(NamedTuple):
     done: str
     derived: str = ""
     remarks: tuple[str, ...] = ()
+    middle: float = 0.0
+    half: float = 1.0
 
 
 def is_range(stated: Any) -> bool:
@@ -79,14 +83,14 @@ def scale_column(where: str, name: str, column: np.ndarray, stated: Any) -> Prep
         low, high = 0.0, float((last - first) / _DAY)
         shown = _date_text(first), _date_text(last)
         below, above = values < low, values > high
-    half = (high - low) / 2
+    middle, half = (low + high) / 2, (high - low) / 2 or 1.0
     outside = int(np.sum(below) + np.sum(above))
     remarks = _warnings.outside_range(name, shown, int(np.sum(below)), int(np.sum(above)), values)
     remarks = remarks or _warnings.narrow_range(name, shown, values, high - low)
-    values = (np.clip(values, low, high) - (low + high) / 2) / (half or 1)
+    values = np.clip((np.clip(values, low, high) - middle) / half, -1, 1)
     done = f"{name} [{', '.join(shown)}]"
     done += f" ({outside:,} clipped)" if outside else ""
-    return PreparedColumn(np.clip(values, -1, 1), (name,), done, remarks=remarks)
+    return PreparedColumn(values, (name,), done, remarks=remarks, middle=middle, half=half)
 
 
 def _as_numbers(where: str, name: str, column: np.ndarray, stated: Any) -> np.ndarray:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from nrjax._base.arrays import as_array
 from nrjax._base.numerics import row_blocks
-from nrjax._base.validation import check_complete
+from nrjax._base.validation import check, check_complete
 from nrjax.datasets._files import PathLike
 
 TASKS = ("logistic", "ridge")
@@ -49,6 +50,20 @@ class Source(NamedTuple):
     read: Callable[[str, int, PathLike | None], Raw]
 
 
+class Units(NamedTuple):
+    """The linear maps from the user's columns to the features and the target.
+
+    Attributes:
+        middles: number of the user's column that became 0, shape (d,).
+        factors: change of the feature per unit of the user's column, shape (d,).
+        target: number of the user's target that became 0, and number of units that became 1.
+    """
+
+    middles: np.ndarray
+    factors: np.ndarray
+    target: tuple[float, float]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
     """Scaled rows for private empirical risk minimisation with `nrjax.erm`.
@@ -66,6 +81,7 @@ class Dataset:
         y: target, float64, shape (n,): -1 or 1 for logistic, within [-1, 1] for ridge.
         feature_names: names of the d features.
         remarks: sentences on what was done to your table, and warnings. Reports repeat them.
+        units: maps from your columns to the features, or None if they are not linear.
         rows_per_person: largest number of rows of a person, 1 unless you state it. No person has
             more rows.
     """
@@ -76,6 +92,7 @@ class Dataset:
     y: np.ndarray
     feature_names: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    units: Units | None = None
     rows_per_person: int = 1
 
     @property
@@ -87,6 +104,44 @@ class Dataset:
         """
         most = self.rows_per_person
         return "replace" if most == 1 else f"replace, {most} rows"
+
+    def coefficients(self, theta: ArrayLike) -> dict[str, float]:
+        """Return the coefficients of a model on the scale of your columns.
+
+        The prediction of a row is the entry "intercept" plus the sum of each coefficient times the
+        value of its column: your target (ridge), or the log odds of the second label (logistic). A
+        value is first clipped to its bounds. An indicator counts as 0 or 1, and a boolean too.
+
+        The coefficients of a released model may be published, at the cost of the release. Those of
+        an optimum are not private.
+
+        Args:
+            theta: model, shape (d,), such as `problem.optimum` or the hypothesis of a trial.
+
+        Raises:
+            ValueError: `theta` has another shape, two features share a name, or rows were not all
+                divided by the same number, so that the model is not linear in your columns.
+
+        Examples:
+            >>> frame = {"age": [20.0, 50.0, 80.0], "pay": [10.0, 20.0, 30.0]}
+            >>> bounds = {"age": (0, 100), "pay": (0, 50)}
+            >>> data = nrjax.datasets.from_frame(frame, "pay", bounds=bounds)
+            >>> problem = nrjax.erm.RidgeProblem.fit(data.x, data.y, regularisation=1e-9)
+            >>> found = data.coefficients(problem.optimum)
+            >>> {name: round(value, 3) for name, value in found.items()}  # pay = age/3 + 10/3
+            {'age': 0.333, 'intercept': 3.333}
+        """
+        hint = "Prepare a table with bounds by from_frame or from_file."
+        check(self.units is not None, "rows", "divided by different numbers", "linear", hint)
+        assert self.units is not None
+        names = self.feature_names
+        check(len(set(names)) == len(names), "feature_names", names, "without repetition")
+        model = as_array(theta).astype(np.float64)
+        check(model.shape == (len(names),), "theta", model.shape, f"of shape {(len(names),)}")
+        middle, half = self.units.target
+        slopes = half * model * self.units.factors
+        slopes[-1] += middle - slopes[:-1] @ self.units.middles[:-1]
+        return dict(zip(names, slopes.tolist(), strict=True))
 
     @property
     def summary(self) -> str:

@@ -1,5 +1,6 @@
 """The way from a table to a data set: bounds, features, rows of norm at most 1, a summary."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from nrjax.datasets._columns import LARGEST, PreparedColumn, is_range
 from nrjax.datasets._dataset import (
     TASKS,
     Dataset,
+    Units,
     divided_by_largest_l1_norm,
     divided_by_largest_value,
     dominant_column,
@@ -75,12 +77,14 @@ def prepare(
     task: str | None = None,
     *,
     rows: int | None = None,
-    normalise: str = "l2_rows",
+    normalise: str | None = None,
     rules: RowRules = NO_RULES,
 ) -> Dataset:
     """Return a table's first `rows`, or all, with columns as they are if `bounds` is None.
 
-    Categories and bounds are those of all rows, so that the features do not depend on `rows`.
+    Categories and bounds are those of all rows, so that the features do not depend on `rows`. By
+    default all rows are divided by one number that follows from the stated bounds, or each row by
+    its l2 norm if there are no bounds.
 
     Raises:
         ValueError: the table is unsuitable. The message has all problems of all columns.
@@ -88,9 +92,12 @@ def prepare(
     check(task in (None, *TASKS), "task", task, f"one of {TASKS}, or left out")
     read = _read_columns(table, bounds, task, rows, rules)
     task, limits, goal, made = read.task, read.limits, read.goal, list(read.made.values())
+    constant, divisor = 1.0, None
+    if limits is not None and normalise is None:
+        constant, divisor = _intercept(len(made))
     if limits is not None:
-        intercept = np.ones((len(made[0].values), 1))
-        made.append(PreparedColumn(intercept, ("intercept",), "intercept"))
+        ones = np.full((len(made[0].values), 1), constant)
+        made.append(PreparedColumn(ones, ("intercept",), "intercept", half=1 / constant))
     # Rounding of sums depends on the memory layout. Results must not depend on the file format.
     x = np.ascontiguousarray(np.concatenate([each.values for each in made], axis=1)[:rows])
     names = tuple(name for each in made for name in each.names)
@@ -98,9 +105,11 @@ def prepare(
     owners = [*read.made, "intercept"] if limits is not None else [*read.made]
     owners = tuple(o for o, each in zip(owners, made, strict=True) for _ in each.names)
     uneven = _uneven_scales(table.name, x, owners) if limits is None else []
-    x, done, from_norms = _within_unit_norm(x, normalise, None if limits is None else len(made))
+    longest = None if limits is None else len(made)
+    x, done, from_norms = _within_unit_norm(x, normalise, longest, divisor)
     warned = [remark for each in (goal, *made) for remark in each.remarks]
-    warned += uneven or dominant_column(table.name, x, owners, normalise)
+    if divisor is None:
+        warned += uneven or dominant_column(table.name, x, owners, normalise or "l2_rows")
     derived = [*read.derived, goal.derived, *(each.derived for each in made)]
     derived += [read.from_data, from_norms]
     taken = ", ".join(filter(None, derived))
@@ -115,7 +124,30 @@ def prepare(
     )
     most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)
     remarks = (*summary, *warned)
-    return Dataset(table.name, task, x, goal.values, names, remarks, rows_per_person=most)
+    units = None if divisor is None else _units(goal, made, divisor)
+    return Dataset(table.name, task, x, goal.values, names, remarks, units, most)
+
+
+def _intercept(columns: int) -> tuple[float, float]:
+    """Return the number in the column "intercept", and the number that divides all rows.
+
+    The features of one column have a squared l2 norm of at most 1: numbers lie in [-1, 1], and at
+    most one indicator of a column is 1. With the intercept c, a row of k columns has a squared norm
+    of at most `k + c^2`, whatever its values, so that the square root of that divides all rows. A
+    larger c is a smaller penalty of the constant term, which is `lambda (k + c^2)/(2 c^2)` times
+    the square of that term, and leaves less of the norm for the columns. Here `c^2 = k/2`, but at
+    least 1.
+    """
+    constant = math.sqrt(max(1.0, columns / 2))
+    return constant, math.hypot(math.sqrt(columns), constant)
+
+
+def _units(goal: PreparedColumn, made: Sequence[PreparedColumn], divisor: float) -> Units:
+    """Return the linear maps from the columns of a table to its features and target."""
+    middles = [each.middle for each in made for _ in each.names]
+    halves = [each.half for each in made for _ in each.names]
+    factors = _MARGIN / (divisor * np.array(halves))
+    return Units(np.array(middles), factors, (goal.middle, goal.half))
 
 
 class _ReadColumns(NamedTuple):
@@ -255,13 +287,15 @@ def _feature(
 
 
 def _within_unit_norm(
-    x: np.ndarray, normalise: str, longest: int | None
+    x: np.ndarray, normalise: str | None, longest: int | None, divisor: float | None
 ) -> tuple[np.ndarray, str, str]:
     """Return rows of norm at most 1, what was done, and what was taken from the data.
 
-    `longest` is an upper bound of the l1 norm of a row, or None if there is none.
+    `longest` and `divisor` are upper bounds of the l1 and the l2 norm of a row, or None.
     """
-    if normalise == "l2_rows":
+    if divisor is not None:
+        x, done, derived = x / divisor, f"All rows are divided by {divisor:.4g}", ""
+    elif normalise != "max_l1":
         x, done, derived = unit_l2_rows(x), "Each row is divided by its l2 norm", ""
     elif longest is not None:
         x, done, derived = x / longest, f"All rows are divided by {longest}", ""

@@ -55,9 +55,10 @@ def from_frame(
       indicator.
     * A missing cell is NaN, NaT, None, NA, a masked cell, empty text, or a word such as "NA" that
       you do not list. `missing` states what becomes of it.
-    * A column of ones, "intercept", is added, so that a model can have a constant term. It is
-      penalised like the other coefficients.
-    * Each row is then divided by its l2 norm.
+    * A constant column, "intercept", is added, so that a model can have a constant term. It is
+      penalised less than the other coefficients.
+    * All rows are then divided by one number, which follows from the number of columns only. Each
+      row has an l2 norm of at most 1, and models are linear in your columns (`coefficients`).
 
     A target of two values becomes -1 and 1 for logistic regression: the larger one, the later one
     in the alphabet, or the later one of ordered categories is 1. Any other target must be of
@@ -180,8 +181,8 @@ def from_file(
       them, some with another package, which a message names.
     * .npz: the features in an array `x` of shape (n, d), whose columns are called x0, x1 and so on,
       and the target in an array of shape (n,). Without `bounds`, these columns are taken as they
-      are, without an intercept. Each row is divided by its l2 norm, and a target of numbers by its
-      largest absolute value in the data.
+      are, without an intercept. Each row is then divided by its l2 norm, and a target of numbers by
+      its largest absolute value in the data.
 
     `nrjax.datasets.describe(path)` shows how each column is understood, and which bounds to state.
 

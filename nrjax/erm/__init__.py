@@ -5,6 +5,7 @@ from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.output import OutputProblem
 from nrjax.erm.output_utility import OutputUtility
+from nrjax.erm.own_table import TrivialLosses, default_regularisation, trivial_losses
 from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge import RidgeProblem
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
@@ -21,7 +22,10 @@ __all__ = [
     "RidgeOutputUtility",
     "RidgeProblem",
     "RidgeUtility",
+    "TrivialLosses",
+    "default_regularisation",
     "minimise_in_ball",
     "sensitivity",
     "theory",
+    "trivial_losses",
 ]

@@ -1,7 +1,7 @@
 """Private logistic regression by output perturbation.
 
 `R(theta) = (1/n) sum log(1 + exp(-y <x, theta>)) + (lambda/2) |theta|^2`, labels +-1, rows of l2
-norm at most 1. There is no intercept, since it would not be regularised.
+norm at most 1. An intercept is a constant column, which is regularised like the others.
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ class RidgeProblem(Problem):
     """A ridge regression with noise on its statistics or optimum. Make it with `fit`.
 
     The risk is `(1/(2n)) sum_i (y_i - <x_i, theta>)^2 + (lambda/2) |theta|^2`, with labels in
-    [-1, 1], rows of l2 (or l1) norm at most 1, and no intercept, which would not be regularised.
-    The optimum comes from one linear solve. There are two ways to release it:
+    [-1, 1] and rows of l2 (or l1) norm at most 1. An intercept is a constant column, which is
+    regularised like the others. The optimum comes from one linear solve. There are two ways to
+    release it:
 
     * `released` adds noise to X'X and X'y (covariance perturbation; Ligett 2017, Whitehouse 2022),
       d(d + 3)/2 or more numbers. The sensitivity does not depend on lambda.

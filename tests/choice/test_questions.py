@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nrjax
 from nrjax import questions
 
 
@@ -46,3 +47,28 @@ def test_text_is_no_number():
     nested[:] = [np.zeros(2), np.zeros(3)]
     with pytest.raises(ValueError, match=r"^values must be a vector of numbers"):
         questions.histogram(nested, [0, 1])
+
+
+@pytest.mark.parametrize("kind", ["logistic", "linear"])
+def test_an_error_that_needs_no_release_is_named(kind):
+    """The planted fault is no doubt at all, as if every error were worth a release."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.uniform(-0.5, 0.5, 300), np.full(300, 0.5)])
+    y = np.where(x[:, 0] + 0.3 + 0.1 * rng.normal(size=300) > 0, 1.0, -1.0)
+    question = getattr(questions, f"{kind}_regression")(x, y, regularisation=0.01)
+    zero, constant = question.trivial.values()
+    assert 0 < constant < zero
+    for error, named in ((zero, "zero model"), (constant, "constant model"), (constant / 2, "")):
+        doubts = question.doubts(error)
+        assert len(doubts) == bool(named)
+        assert all(named in text for text in doubts)
+
+
+@pytest.mark.long
+def test_a_choice_that_needs_no_release_warns():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.uniform(-0.5, 0.5, 300), np.full(300, 0.5)])
+    question = questions.logistic_regression(x, np.where(x[:, 0] > 0, 1.0, -1.0))
+    with pytest.warns(UserWarning, match="is met by the zero model, whose error is"):
+        choice = nrjax.choose(question, 1.0, trials=256, progress=False)
+    assert "Warning: An error of" in str(choice)

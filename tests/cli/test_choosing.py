@@ -4,6 +4,7 @@ import pytest
 
 from nrjax.cli import main
 from nrjax.cli.choosing import Choose
+from nrjax.erm import default_regularisation
 
 
 @pytest.fixture
@@ -83,3 +84,25 @@ def test_a_choice_is_printed_and_written(table, tmp_path, capsys):
     assert "count of 4 rows: error at most 2 in 90% of runs" in printed
     assert "discrete-laplace-once" in printed
     assert (out / "choice.png").stat().st_size > 10_000
+
+
+@pytest.mark.filterwarnings("ignore:.* lie outside its bounds")
+def test_a_regression_on_a_file_prints_what_was_done_with_the_table(tmp_path, capsys):
+    """The target has the same option as in `nrjax run`, and warnings have no path."""
+    path = tmp_path / "left.csv"
+    path.write_text("age,left\n" + "".join(f"{n},{'no' if n < 30 else 'yes'}\n" for n in range(60)))
+    command = Choose("logistic", error="3 %", data=str(path), target="left", bounds=("age=0:58",))
+    question = command._question()
+    assert question.name == "logistic regression on 60 rows of 2 features"
+    first, second = capsys.readouterr().out.splitlines()
+    assert "age [0, 58] (1 clipped)" in first
+    assert second.endswith("not private: the labels of left.")
+    chosen = question.mechanisms["laplace"].utility
+    assert chosen.regularisation == pytest.approx(default_regularisation("logistic", 60))
+    table = ["choose", "logistic", "--error", "0", "--data", str(path), "--bounds", "age=0:60"]
+    assert main(table) == 2
+    assert "Name the column to predict (target, in the shell --target COLUMN)" in (
+        capsys.readouterr().err
+    )
+    assert main([*table, "--target", "left"]) == 2
+    assert "error must be" in capsys.readouterr().err

@@ -299,17 +299,21 @@ def test_your_own_table_needs_no_study(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nrjax.cli.commands._run", run)
-    rows = "".join(f"{n},{'AB'[n % 2]},{('no', 'yes')[n % 3 > 0]}\n" for n in range(60))
+    rows = "".join(f"{n},{'AB'[n % 2]},{('no', 'yes')[n > 20 + n % 9]}\n" for n in range(60))
     Path("churn.csv").write_text(f"age,city,churned\n{rows}")
     call = "run --trials 9 --data churn.csv --target churned --bounds age=0:100 churned=no,yes"
+    long = call.replace("run", "run regression", 1)
     for more, out in (("", "runs/churn"), (" --out x", "x"), (" --out=x", "x")):
+        assert main([*long.split(), *more.split()]) == 0
+        of_long_form = chosen["out"], chosen["trials"]
         assert main([*call.split(), *more.split()]) == 0
+        assert of_long_form == (chosen["out"], chosen["trials"])
         assert (chosen["out"], chosen["trials"]) == (Path(out), 9)
     study = chosen["study"]
     assert (study.name, study.source) == ("regression", "regression")
     assert list(study.cases) == ["logistic-brownian-public", "logistic-laplace-public"]
     case = study.cases["logistic-brownian-public"]
-    assert case.quantities == RELEASE_ERROR
+    assert [*case.quantities] == [*RELEASE_ERROR, "loss", "accuracy", "auc"]
     trial = case.trial
     levels = trial.guarantee.epsilon(trial.schedule.times)
     np.testing.assert_allclose([levels[0], levels[-1], levels.size], [0.01, 20, 200], rtol=1e-3)

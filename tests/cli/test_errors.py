@@ -58,7 +58,10 @@ WRONG = {  # by study: argument, its value, and words of the message
         ("bounds", "x0=1:0", "bounds of 'x0' must be (LOW, HIGH) with LOW < HIGH"),
         ("bounds", "x0=0:1", "given for the columns of numbers x1, x2"),
         ("task", "ridge", "For two labels use task 'logistic' (--task logistic)"),
-        ("target-loss", "0.001", "target_loss must be above 0.593687"),
+        ("target-loss", "0.001", "target_loss must be above 0.484227"),
+        ("target-fraction", "1", "target_fraction must be strictly between 0 and 1"),
+        ("held-out", "0.001", "held_out must be such that both parts have rows"),
+        ("data", "x.json", "(got 'x.json')"),
         ("lowest-epsilon", "30", "must be between 0 and highest_epsilon = 20.0"),
     ],
     "skellam_counts": [

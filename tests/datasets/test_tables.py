@@ -198,14 +198,17 @@ def test_stated_bounds_decide_everything():
     data = from_frame(FRAME, "left", bounds=BOUNDS, task="logistic")
     assert data.feature_names == ("age", "city=A", "city=B", "vip", "intercept")
     scaled = [[-1, 0, 1, 1, 1], [0, 1, 0, -1, 1], [1, 0, 0, 1, 1], [-1, 0, 1, -1, 1]]
-    np.testing.assert_allclose(data.x, unit(scaled), rtol=1e-6)
+    scaled = np.array(scaled) * [1, 1, 1, 1, np.sqrt(1.5)] / np.sqrt(4.5)  # of three columns
+    np.testing.assert_allclose(data.x, scaled, rtol=1e-6)
     assert data.y.tolist() == [1, -1, -1, 1]
     done, privacy = data.summary.split("\n")
     assert done == (
         "table: logistic regression of left (yes is -1, no is 1) on age [18, 90] (2 clipped), "
         "city (2 categories; others: 1), vip [0, 1], intercept; 4 rows."
     )
-    assert privacy.endswith("norm. Nothing was taken from the data but the counts in this summary.")
+    assert privacy.endswith(
+        "by 2.121. Nothing was taken from the data but the counts in this summary."
+    )
     remarks = "\n".join(data.remarks)
     assert repr(data) == f"Dataset('table', 'logistic', 4 rows, 5 features)\n{remarks}"
     assert remarks.startswith(data.summary)
@@ -326,6 +329,10 @@ def test_frame_csv_and_npz_give_the_same_rows(tmp_path):
         from_file(tmp_path / "own.csv", "left", bounds=BOUNDS),
         load(tmp_path / "own.csv", "logistic", target="left", bounds=BOUNDS),
     ]
+    options = {"target": "left", "bounds": BOUNDS, "normalise": "l2_rows"}
+    by_row = load(tmp_path / "own.csv", "logistic", **options)
+    ones = whole.x / [1, 1, 1, 1, np.sqrt(1.5)]
+    np.testing.assert_allclose(by_row.x, unit(ones), rtol=1e-6)
     for other in others:
         assert other.feature_names == whole.feature_names
         np.testing.assert_array_equal(other.x, whole.x)

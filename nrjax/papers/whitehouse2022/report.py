@@ -157,6 +157,14 @@ def targets_from_data(summary: Mapping[str, Any]) -> list[str]:
     """Return a sentence on each default target that is made from a private optimum."""
     if summary["settings"].get("target_loss"):
         return []
+    case = summary["cases"][0]
+    if "target_fraction" in case:
+        return [
+            f"The target loss is the optimum's, {case['optimum']:.4g}, and "
+            f"{100 * case['target_fraction']:g} % of the way from there to that of the best "
+            f"constant model, {case['constant_loss']:.4g}: it is taken from the data, and so not "
+            "private. Set another by --target-fraction or --target-loss."
+        ]
     return [
         f"The target loss of {task} on {data} is {case['target'] / case['optimum']:.3g} times the "
         "non-private optimum: it is taken from the data, and so not private. Set another by "
@@ -171,5 +179,6 @@ def zero_models(cases: Cases) -> list[str]:
     return [
         f"Warning: the target loss on {data} is met by the zero model, whose loss is log 2."
         for (task, data), (case, *_) in group_by(cases, "task", "data").items()
-        if task == "logistic" and case["target"] >= math.log(2)
+        # A regression on your own table has warnings of its own.
+        if task == "logistic" and case["target"] >= math.log(2) and "doubts" not in case
     ]

@@ -6,7 +6,7 @@ measures the loss at each epsilon (figure 2).
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ _RESOLUTION = 1e-4
 
 _OTHER: dict[str, Constants] = {"paper": "tight", "tight": "paper"}
 
-_Problem = LogisticProblem | RidgeProblem
+Problem = LogisticProblem | RidgeProblem
 
 
 class _Goal(NamedTuple):
@@ -52,7 +52,8 @@ class _Goal(NamedTuple):
 def _load(settings: Settings, task: str, data: str) -> datasets.Dataset:
     """Load the data set of a task."""
     own: dict[str, Any] = {"target": settings.target, "bounds": parsed_bounds(settings.bounds)}
-    return datasets.load(data, task, rows=settings.rows, data_dir=settings.data_dir, **own)
+    own |= {"rows": settings.rows, "data_dir": settings.data_dir}
+    return datasets.load(data, task, **own, normalise="l2_rows")
 
 
 def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
@@ -109,7 +110,7 @@ def _lowest_epsilon(settings: Settings) -> float:
 
 def _on_grid(
     settings: Settings,
-    problem: _Problem,
+    problem: Problem,
     name: str,
     constants: Constants,
     low: float,
@@ -143,7 +144,7 @@ def _on_grid(
 
 
 def _curves(
-    settings: Settings, problem: _Problem, name: str, low: float, relation: str
+    settings: Settings, problem: Problem, name: str, low: float, relation: str
 ) -> dict[str, nrjax.Curve]:
     """Return passes that measure the loss on a coarse grid, by name: one for each `constants`.
 
@@ -177,57 +178,75 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
 
 def cases_of(settings: Settings, loaded: Iterable[datasets.Dataset]) -> dict[str, nrjax.Case]:
     """Fit a model to each data set and return every case by name."""
-    low = _lowest_epsilon(settings)
     built = {}
     for number, data_set in enumerate(loaded):
+        problem = problem_of(settings, data_set)
         task, data = data_set.task, data_set.name
-        kind = RidgeProblem if task == "ridge" else LogisticProblem
-        problem = kind.fit(data_set.x, data_set.y, settings.regularisation)
         target = _target(settings, number, task, data, problem.optimum_loss)
-        relation = data_set.relation
-        utility: Any = problem.released("laplace", relation=relation).utility
-        if settings.utility_sensitivity == "excess_risk":
-            utility = utility.excess_risk()
-        sensitivity = utility.sensitivity
-        goal = _Goal(target, problem.optimum_loss, sensitivity)
-        for mechanism in settings.mechanism:
-            constants, where = settings.constants, (low, relation)
-            curves = _curves(settings, problem, mechanism, *where)
-            on_grid = _on_grid(settings, problem, mechanism, constants, *where)
-            released, parts, grid, levels = on_grid
-            for test in settings.test:
-                rule, first = _rule(test, settings, goal, levels)
-                used = nrjax.Grid.explicit(np.asarray(grid.times)[first:]) if first else grid
-                guarantee: Any = parts.guarantee
-                labels = {
-                    "task": task,
-                    "mechanism": mechanism,
-                    "test": test,
-                    "data": data,
-                    "optimum": problem.optimum_loss,
-                    "gradient_norm": problem.minimum.gradient_norm,
-                    "rows": problem.rows,
-                    "dimension": problem.dimension,
-                    "regularisation": settings.regularisation,
-                    "sensitivity": float(released.sensitivity),
-                    "delta": float(guarantee.delta),
-                    "target": target,
-                }
-                if data_set.remarks:
-                    labels["remarks"] = list(data_set.remarks)
-                if task == "ridge":
-                    labels["constants"] = constants
-                if (resolution := curves["curve"].resolution) is not None:
-                    labels["curve_within"] = resolution / 2
-                if test != "public":
-                    labels["utility_sensitivity"] = sensitivity
-                    labels["test_noise"] = settings.test_noise
-                built[f"{task}-{mechanism}-{test}"] = nrjax.Case(
-                    trial=parts.interaction(used, released.utility, rule),
-                    labels=labels,
-                    goal=-target,
-                    curves=curves if test == settings.test[0] else {},  # tests share the curves
-                )
+        built |= cases_of_problem(settings, data_set, problem, target)
+    return built
+
+
+def problem_of(settings: Settings, data_set: datasets.Dataset) -> Problem:
+    """Fit the model of a data set's task."""
+    kind = RidgeProblem if data_set.task == "ridge" else LogisticProblem
+    return kind.fit(data_set.x, data_set.y, settings.regularisation)
+
+
+def cases_of_problem(
+    settings: Settings,
+    data_set: datasets.Dataset,
+    problem: Problem,
+    target: float,
+    facts: Mapping[str, Any] | None = None,
+) -> dict[str, nrjax.Case]:
+    """Return the cases of one problem and target by name, where `facts` are further labels."""
+    task, data, low, built = data_set.task, data_set.name, _lowest_epsilon(settings), {}
+    relation = data_set.relation
+    utility: Any = problem.released("laplace", relation=relation).utility
+    if settings.utility_sensitivity == "excess_risk":
+        utility = utility.excess_risk()
+    sensitivity = utility.sensitivity
+    goal = _Goal(target, problem.optimum_loss, sensitivity)
+    for mechanism in settings.mechanism:
+        constants, where = settings.constants, (low, relation)
+        curves = _curves(settings, problem, mechanism, *where)
+        on_grid = _on_grid(settings, problem, mechanism, constants, *where)
+        released, parts, grid, levels = on_grid
+        for test in settings.test:
+            rule, first = _rule(test, settings, goal, levels)
+            used = nrjax.Grid.explicit(np.asarray(grid.times)[first:]) if first else grid
+            guarantee: Any = parts.guarantee
+            labels = {
+                "task": task,
+                "mechanism": mechanism,
+                "test": test,
+                "data": data,
+                "optimum": problem.optimum_loss,
+                "gradient_norm": problem.minimum.gradient_norm,
+                "rows": problem.rows,
+                "dimension": problem.dimension,
+                "regularisation": settings.regularisation,
+                "sensitivity": float(released.sensitivity),
+                "delta": float(guarantee.delta),
+                "target": target,
+            }
+            labels |= facts or {}
+            if data_set.remarks:
+                labels["remarks"] = list(data_set.remarks)
+            if task == "ridge":
+                labels["constants"] = constants
+            if (resolution := curves["curve"].resolution) is not None:
+                labels["curve_within"] = resolution / 2
+            if test != "public":
+                labels["utility_sensitivity"] = sensitivity
+                labels["test_noise"] = settings.test_noise
+            built[f"{task}-{mechanism}-{test}"] = nrjax.Case(
+                trial=parts.interaction(used, released.utility, rule),
+                labels=labels,
+                goal=-target,
+                curves=curves if test == settings.test[0] else {},  # tests share the curves
+            )
     return built
 
 

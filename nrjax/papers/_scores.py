@@ -1,0 +1,177 @@
+"""Scores of a regression's models: the loss without penalty, accuracy or R2, and AUC."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nrjax.simulation.tiles import OfTrial
+from nrjax.statistics.sample import Distribution
+from nrjax.study.case import STOPPED, Quantity
+from nrjax.study.formats import json_safe
+from nrjax.study.results import Results
+
+HELD_OUT = "held_out_"
+"""The prefix of a score on the held-out rows."""
+
+_QUANTILES = {"q05": 0.05, "median": 0.5, "q95": 0.95}
+_LABELS = {"loss": "loss", "accuracy": "accuracy", "r2": "R2", "auc": "AUC"}
+
+
+class Part(NamedTuple):
+    """The rows on which models are scored: features of shape (n, d), and a target."""
+
+    task: str
+    x: np.ndarray
+    y: np.ndarray
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The names of the scores that the rows define."""
+        if self.task == "ridge":
+            return ("loss", "r2") if np.ptp(self.y) > 0 else ("loss",)
+        return ("loss", "accuracy", "auc") if np.ptp(self.y) > 0 else ("loss", "accuracy")
+
+    def score(self, name: str, predicted: Any) -> Any:
+        """Return a score of predictions, shape (n,): log odds (logistic) or targets (ridge).
+
+        The loss is `mean(log(1 + exp(-y s)))` (logistic) or `mean((y - s)^2)/2` (ridge). R2 is 1
+        less the squared error as a fraction of the variance of the target. AUC is the
+        probability that a random row of the second label has the larger prediction, where ties
+        count half.
+        """
+        if name == "auc":
+            above, below = predicted[self.y > 0], jnp.sort(predicted[self.y < 0])
+            places = (jnp.searchsorted(below, above, side=side) for side in ("left", "right"))
+            return jnp.mean(sum(places) / (2 * below.size))
+        if name == "accuracy":
+            return jnp.mean((predicted > 0) == (self.y > 0))
+        if self.task == "logistic":
+            return jnp.mean(jnp.logaddexp(0, -self.y * predicted))
+        loss = jnp.mean((self.y - predicted) ** 2) / 2
+        return loss if name == "loss" else 1 - 2 * loss / self.y.var()
+
+    def of_model(self, theta: np.ndarray) -> dict[str, float]:
+        """Return the scores of a model by name."""
+        predicted = jnp.asarray(self.x @ theta)
+        return {name: float(self.score(name, predicted)) for name in self.scores}
+
+    def of_constant(self, trained: np.ndarray) -> dict[str, float]:
+        """Return the scores of the base rate (logistic) or the mean (ridge) of the target.
+
+        `trained` is the target of the rows from which the constant is taken.
+        """
+        constant = float(trained.mean())
+        if self.task == "logistic":
+            constant = 2 * float(np.arctanh(constant))
+        predicted = jnp.full(self.y.shape, constant)
+        return {name: float(self.score(name, predicted)) for name in self.scores}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Score(OfTrial):
+    """A score of the last model of a trial.
+
+    Attributes:
+        part: rows on which the model is scored.
+        name: name of the score.
+    """
+
+    part: Part
+    name: str
+
+    def __call__(self, outcome: Any, interaction: Any) -> Array:
+        """Return the score of one trial's last model."""
+        theta = interaction.utility.hypothesis(outcome.release)
+        x = jnp.asarray(self.part.x, theta.dtype)
+        predicted = jnp.matmul(x, theta, precision=jax.lax.Precision.HIGHEST)
+        part = self.part._replace(y=self.part.y.astype(theta.dtype))
+        return part.score(self.name, predicted)
+
+
+def quantities(parts: Mapping[str, Part]) -> dict[str, Quantity]:
+    """Return the scores to keep of each trial by name, for parts by the prefix of their names."""
+    return {
+        prefix + name: Quantity(cast(Any, _Score(part, name)))
+        for prefix, part in parts.items()
+        for name in part.scores
+    }
+
+
+def facts(parts: Mapping[str, Part], optimum: np.ndarray) -> dict[str, Any]:
+    """Return the labels of a case on its rows, and on the models that are not released."""
+    trained = parts[""].y
+    return {
+        "scored_rows": {prefix: len(part.y) for prefix, part in parts.items()},
+        "scores_of_optimum": _named(parts, lambda part: part.of_model(optimum)),
+        "scores_of_constant": _named(parts, lambda part: part.of_constant(trained)),
+    }
+
+
+def _named(parts: Mapping[str, Part], scores_of: Any) -> dict[str, float]:
+    return {
+        prefix + name: score
+        for prefix, part in parts.items()
+        for name, score in scores_of(part).items()
+    }
+
+
+def measure(results: Results, case: str) -> dict[str, Any]:
+    """Return quantiles of the scores of the models that stopped, as entries of a summary."""
+    kept = results.cases[case].attributes.get("scores_of_optimum", {})
+    found = {name: results.distribution(case, STOPPED + name) for name in kept}
+    return {"scores": {name: _quantiles(values) for name, values in found.items() if values}}
+
+
+def _quantiles(values: Distribution) -> dict[str, float | None]:
+    return {name: json_safe(values.quantile(q)) for name, q in _QUANTILES.items()}
+
+
+def sentences(case: Mapping[str, Any]) -> list[str]:
+    """Return a sentence per part of the rows on the models that were not released."""
+    constant = "the base rate" if case["task"] == "logistic" else "the mean"
+    lines = []
+    for prefix, rows in case.get("scored_rows", {}).items():
+        where = "held-out rows, which no epsilon covers," if prefix else "rows of the data"
+        optimum, trivial = (
+            ", ".join(_cells(case[key], prefix, lambda score: f"{score:.3g}"))
+            for key in ("scores_of_optimum", "scores_of_constant")
+        )
+        lines.append(
+            f"Scores on the {rows:,} {where} of the models that are not private: the optimum has "
+            f"{optimum}; {constant} has {trivial}."
+        )
+    return lines
+
+
+def released(case: Mapping[str, Any]) -> list[str]:
+    """Return a sentence per part of the rows on the models that were released at the stop."""
+    lines = []
+    for prefix in case.get("scored_rows", ()):
+        cells = _cells(case["scores"], prefix, _interval)
+        where = "the held-out rows" if prefix else "the data"
+        if cells:
+            lines.append(f"{case['case']}: the last models have {', '.join(cells)} on {where}.")
+    return lines
+
+
+def _interval(quantiles: Mapping[str, float | None]) -> str | None:
+    if None in quantiles.values():
+        return None
+    return "{median:.3g} ({q05:.3g} to {q95:.3g})".format(**quantiles)
+
+
+def _cells(scores: Mapping[str, Any], prefix: str, shown: Any) -> list[str]:
+    """Return the name and value of each score of a part in words."""
+    cells = {
+        label: shown(scores[prefix + name])
+        for name, label in _LABELS.items()
+        if prefix + name in scores
+    }
+    return [f"{label} {cell}" for label, cell in cells.items() if cell is not None]
