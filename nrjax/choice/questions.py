@@ -259,8 +259,7 @@ def logistic_regression(
     Raises:
         ValueError: as for `nrjax.erm.LogisticProblem.fit`.
     """
-    problem = LogisticProblem.fit(x, y, regularisation)
-    question = _problem("logistic", problem, x, delta, relation)
+    question = _problem("logistic", LogisticProblem.fit(x, y, regularisation), x, delta, relation)
     bound = times_by_curvature(0.25 + regularisation, np.shape(x)[1])  # for rows of norm 1
     return dataclasses.replace(question, bound_time=bound)
 
@@ -380,19 +379,15 @@ def _counts(
 
 
 def _problem(
-    kind: str,
-    problem: LogisticProblem | RidgeProblem,
-    x: ArrayLike,
-    delta: float,
-    relation: str,
+    kind: str, problem: LogisticProblem | RidgeProblem, x: ArrayLike, delta: float, relation: str
 ) -> Question:
     """Return the question for a private regression on the features x."""
     _replaced_rows(relation)
+    losses = trivial_losses(problem, np.asarray(x))
     mechanisms = {
         "laplace": problem.laplace(relation=relation),
         "brownian": problem.brownian(delta, relation=relation),
     }
-    losses = trivial_losses(problem, np.asarray(x))
     return Question(
         name=f"{kind} regression on {problem.rows:,} rows of {problem.dimension:,} features",
         mechanisms=mechanisms,

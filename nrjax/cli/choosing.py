@@ -106,10 +106,10 @@ class Choose:
         """Return the question about the data."""
         if self.question in _REGRESSIONS:
             table = self._table()
-            task: Any = self.question
             penalty = self.regularisation
             if penalty is None:
-                own = bool(Path(self.data).suffix)
+                task: Any = self.question
+                own = is_table(self.data)
                 penalty = default_regularisation(task, len(table.y)) if own else 0.05
             options: Any = {"regularisation": penalty, "relation": table.relation}
             return _REGRESSIONS[self.question](table.x, table.y, **options)
@@ -149,7 +149,7 @@ class Choose:
         return as_array(columns[self.target])  # pyright: ignore[reportArgumentType]
 
     def _table(self) -> datasets.Dataset:
-        """Return the data set of a regression."""
+        """Return the data set of a regression. The summary of a table is printed."""
         task: Any = self.question
         own: dict[str, Any] = {
             "missing": parsed_missing(self.missing),

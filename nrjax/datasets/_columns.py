@@ -87,9 +87,10 @@ def scale_column(where: str, name: str, column: np.ndarray, stated: Any) -> Prep
     outside = int(np.sum(below) + np.sum(above))
     remarks = _warnings.outside_range(name, shown, int(np.sum(below)), int(np.sum(above)), values)
     remarks = remarks or _warnings.narrow_range(name, shown, values, high - low)
-    values = np.clip((np.clip(values, low, high) - middle) / half, -1, 1)
+    values = (np.clip(values, low, high) - middle) / half
     done = f"{name} [{', '.join(shown)}]"
     done += f" ({outside:,} clipped)" if outside else ""
+    values = np.clip(values, -1, 1)
     return PreparedColumn(values, (name,), done, remarks=remarks, middle=middle, half=half)
 
 

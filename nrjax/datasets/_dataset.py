@@ -81,9 +81,9 @@ class Dataset:
         y: target, float64, shape (n,): -1 or 1 for logistic, within [-1, 1] for ridge.
         feature_names: names of the d features.
         remarks: sentences on what was done to your table, and warnings. Reports repeat them.
-        units: maps from your columns to the features, or None if they are not linear.
         rows_per_person: largest number of rows of a person, 1 unless you state it. No person has
             more rows.
+        units: maps from your columns to the features, or None if they are not linear.
     """
 
     name: str
@@ -92,8 +92,8 @@ class Dataset:
     y: np.ndarray
     feature_names: tuple[str, ...]
     remarks: tuple[str, ...] = ()
-    units: Units | None = None
     rows_per_person: int = 1
+    units: Units | None = None
 
     @property
     def relation(self) -> str:

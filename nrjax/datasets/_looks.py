@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax._base.fields import explain_fields
+from nrjax._base.pytrees import record
 from nrjax.datasets._cells import as_cells, as_column, is_numeric, is_text, missing_in
 from nrjax.datasets._columns import LARGEST, MAX_CATEGORIES
 
@@ -33,7 +33,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?|\d{1,4}[./]\d{1,2}[./]\d{
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?")
 
 
-@explain_fields
+@record
 class Column(NamedTuple):
     """A column of a table as it is understood, in counts and without values of the data.
 

@@ -125,7 +125,7 @@ def prepare(
     most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)
     remarks = (*summary, *warned)
     units = None if divisor is None else _units(goal, made, divisor)
-    return Dataset(table.name, task, x, goal.values, names, remarks, units, most)
+    return Dataset(table.name, task, x, goal.values, names, remarks, most, units)
 
 
 def _intercept(columns: int) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nrjax._base.fields import explain_fields
+from nrjax._base.pytrees import record
 from nrjax._base.validation import check
 from nrjax.datasets import _frames, bounds_file, tables
 from nrjax.datasets._files import PathLike
@@ -23,7 +23,7 @@ _MOST_TYPED = 20
 _FILE = "bounds.toml"
 
 
-@explain_fields
+@record
 class Description(NamedTuple):
     """A table as it is understood, from `describe`. Printing it shows all of it.
 

@@ -181,8 +181,8 @@ def from_file(
       them, some with another package, which a message names.
     * .npz: the features in an array `x` of shape (n, d), whose columns are called x0, x1 and so on,
       and the target in an array of shape (n,). Without `bounds`, these columns are taken as they
-      are, without an intercept. Each row is then divided by its l2 norm, and a target of numbers by
-      its largest absolute value in the data.
+      are, without an intercept. Each row is then divided by its l2 norm, and a target of numbers
+      by its largest absolute value in the data.
 
     `nrjax.datasets.describe(path)` shows how each column is understood, and which bounds to state.
 

@@ -144,9 +144,8 @@ class Settings:
 
     def of_paper(self, task: Literal["logistic", "ridge"], rows: int) -> whitehouse2022.Settings:
         """Return the paper's settings for a task and number of rows. This checks the values."""
-        named = {field.name for field in dataclasses.fields(whitehouse2022.Settings)}
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        own = {name: value for name, value in own.items() if name in named}
+        shared = {field.name for field in dataclasses.fields(whitehouse2022.Settings)}
+        own = {name: value for name, value in vars(self).items() if name in shared}
         target_loss = () if self.target_loss is None else (self.target_loss,)
         own |= {"data": (self.data,), "task": (task,), "target_loss": target_loss}
         if self.regularisation is None:

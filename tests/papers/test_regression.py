@@ -162,7 +162,7 @@ def test_settings_are_checked(tmp_path):
             regression.Settings(**options | {name: wrong})
     settings = regression.Settings(**options, regularisation=0.2)
     assert settings.of_paper("ridge", 10).regularisation == 0.2
-    with pytest.raises(ValueError, match=r"data must be the path .*got 'x.rds'\)"):
-        dataclasses.replace(settings, data="x.rds")
+    with pytest.raises(ValueError, match=r"data must be the path .*got 'x.json'\)"):
+        dataclasses.replace(settings, data="x.json")
     with pytest.raises(ValueError, match="For a named data set"):
         dataclasses.replace(settings, data="flights")

@@ -201,18 +201,16 @@ def cases_of_problem(
     facts: Mapping[str, Any] | None = None,
 ) -> dict[str, nrjax.Case]:
     """Return the cases of one problem and target by name, where `facts` are further labels."""
-    task, data, low, built = data_set.task, data_set.name, _lowest_epsilon(settings), {}
-    relation = data_set.relation
+    task, data, relation, built = data_set.task, data_set.name, data_set.relation, {}
     utility: Any = problem.released("laplace", relation=relation).utility
     if settings.utility_sensitivity == "excess_risk":
         utility = utility.excess_risk()
     sensitivity = utility.sensitivity
     goal = _Goal(target, problem.optimum_loss, sensitivity)
+    where = _lowest_epsilon(settings), relation
     for mechanism in settings.mechanism:
-        constants, where = settings.constants, (low, relation)
-        curves = _curves(settings, problem, mechanism, *where)
-        on_grid = _on_grid(settings, problem, mechanism, constants, *where)
-        released, parts, grid, levels = on_grid
+        constants, curves = settings.constants, _curves(settings, problem, mechanism, *where)
+        released, parts, grid, levels = _on_grid(settings, problem, mechanism, constants, *where)
         for test in settings.test:
             rule, first = _rule(test, settings, goal, levels)
             used = nrjax.Grid.explicit(np.asarray(grid.times)[first:]) if first else grid
