@@ -8,7 +8,7 @@ import datetime
 import re
 from collections.abc import Collection, Iterable
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,14 @@ _BOOLEANS = {"false": False, "true": True}
 
 
 def as_cells(column: Any) -> np.ndarray:
-    """Return a column as an array of cells, of which some may be missing."""
+    """Return a column as an array of cells, of which some may be missing.
+
+    A time zone is dropped: a date is that of the clock on the wall.
+    """
+    if getattr(getattr(column, "type", None), "tz", None) is not None:  # Arrow, which gives UTC
+        column = column.to_pandas()
+    elif getattr(getattr(column, "dtype", None), "time_zone", None) is not None:  # polars
+        column = column.dt.replace_time_zone(None)
     if not is_listed(column):
         return as_array(column)
     # A NumPy array of text has the width of the longest cell, and one of large integers rounds.
@@ -58,7 +65,11 @@ def _as_text(entry: Any) -> str:
 def as_column(what: str, cells: np.ndarray) -> np.ndarray:
     """Return complete cells as numbers, booleans, dates or text without blanks around it."""
     if cells.dtype.kind == "M":
-        return cells.astype("datetime64[us]")
+        dates = cells.astype("datetime64[us]")
+        kept = dates.astype("datetime64[Y]") == cells.astype("datetime64[Y]")
+        expected = "within 290,000 years of 1970"
+        check(kept.all(), what, f"{int(np.sum(~kept)):,} dates beyond", expected)
+        return dates
     if cells.dtype.kind in "biuf":
         return cells
     if cells.dtype.kind in "SU":
@@ -110,6 +121,44 @@ def is_text(column: np.ndarray) -> bool:
 def is_numeric(column: np.ndarray) -> bool:
     """Return whether a complete column is numbers, and neither booleans nor dates."""
     return column.dtype.kind in "iuf" or (column.dtype == object and not is_text(column))
+
+
+def number_of(entry: Any) -> int | float | None:
+    """Return the number that a cell or a stated category is or is written as, or None.
+
+    True is 1, and a whole number is an integer, also if it is written as 7.0.
+    """
+    if (boolean := as_boolean(entry)) is not None:
+        return int(boolean)
+    if isinstance(entry, str):
+        text = entry.strip()
+        if not _NUMBER.fullmatch(text):
+            return None
+        if text.lstrip("+-").isdigit():
+            return int(text)
+    elif isinstance(entry, Integral):
+        return int(entry)
+    elif not isinstance(entry, Real | Decimal):
+        return None
+    number = float(entry)
+    if number != number:
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def canonical(entry: Any) -> Any:
+    """Return an entry in a form that does not depend on the entries beside it.
+
+    NumPy and pandas hold a column in one type: a single text or fraction makes "7" or 7.0 of each
+    7. What is done to a row must not depend on other rows.
+    """
+    number = number_of(entry)
+    if number is not None:
+        return number
+    date = None if isinstance(entry, str) else as_date(entry)
+    if date is not None:
+        return str(date)
+    return _as_text(entry) if isinstance(entry, (str, bytes)) else entry
 
 
 def as_plain_numbers(texts: Iterable[str]) -> np.ndarray:

@@ -1,11 +1,14 @@
 """Functions that turn columns of a table into features, and a target into labels."""
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax._base.arrays import missing_entries
 from nrjax._base.validation import check
 from nrjax.datasets import _warnings
 from nrjax.datasets._cells import (
@@ -13,9 +16,11 @@ from nrjax.datasets._cells import (
     as_date,
     as_dates,
     as_plain_numbers,
+    canonical,
     is_number,
     is_numeric,
     is_text,
+    number_of,
 )
 
 MAX_CATEGORIES = 50
@@ -167,55 +172,62 @@ def indicators(
 def match(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, list[str]]:
     """Return the place of each cell among stated categories, or -1, and their names.
 
-    Categories are compared as the column's kind: integers exactly, floats as the column holds them,
-    and text without blanks around it.
+    The stated categories alone decide how cells are compared, so that no row depends on others: as
+    numbers (floats as the column holds them), as dates, or as text without blanks around it.
     """
     entries = [] if is_range(stated) and is_text(column) else list(stated)
-    cells, kind = column.tolist(), "text"
-    if is_text(column):
-        keys: list[Any] = [None if e is None or e != e else str(e).strip() for e in entries]
-        booleans, dates = [*map(as_boolean, entries)], [*map(as_date, entries)]
-        if None not in booleans and None not in (known := {c: as_boolean(c) for c in set(cells)}):
-            cells, keys = [known[cell] for cell in cells], booleans
-        elif None not in dates and not np.isnat(found := as_dates(column)).any():
-            cells, keys = found.tolist(), [date.item() for date in dates]
-        elif all(map(is_number, entries)) and not np.isnan(found := as_plain_numbers(cells)).any():
-            cells, keys = found.tolist(), [_as_number(entry, found.dtype) for entry in entries]
-    elif column.dtype.kind == "M":
-        kind, keys = "dates", [date and date.item() for date in map(as_date, entries)]
-    else:
+    compared, key_of = _comparison(entries)
+    keys = [key_of(entry) for entry in entries]
+    if column.dtype.kind == "f" and compared == "numbers":
+        with np.errstate(over="ignore"):
+            keys = [float(np.array(key, np.float64).astype(column.dtype)) for key in keys]
+    if column.dtype.kind == "M":
+        kind, fits = "dates", compared == "dates"
+    elif is_text(column):
+        kind, fits = "text", True
+    else:  # text may stand for a category that no row has
         kind = "numbers" if is_numeric(column) else "False and True"
-        keys = [_as_number(entry, column.dtype) for entry in entries]
-    ok = 0 < len(keys) == len(set(keys)) and None not in keys
+        fits = compared == "numbers" or any(number_of(entry) is not None for entry in entries)
+        fits &= is_numeric(column) or {number_of(e) for e in entries} & {0, 1} != set()
+    ok = fits and 0 < len(keys) == len(set(keys))
+    ok = ok and not missing_entries(np.fromiter(entries, object, len(entries))).any()
     check(ok, f"bounds of {name!r}", stated, f"different categories, of {kind}", range_hint(name))
-    places = {key: place for place, key in enumerate(keys)}
-    codes = np.fromiter((places.get(cell, -1) for cell in cells), int, len(cells))
+    places, cells = {key: place for place, key in enumerate(keys)}, column.tolist()
+    is_direct = compared == "numbers" and not is_text(column)
+    known = {cell: places.get(cell if is_direct else key_of(cell), -1) for cell in set(cells)}
+    codes = np.fromiter((known[cell] for cell in cells), int, len(cells))
     return codes, [_name_of(key, entry) for key, entry in zip(keys, entries, strict=True)]
 
 
-def _as_number(entry: Any, dtype: np.dtype) -> Any:
-    """Return a stated category as a number that a column of this type may hold, or None."""
-    if (boolean := as_boolean(entry)) is not None:
-        return boolean
-    try:
-        try:
-            number = int(str(entry))
-        except ValueError:
-            number = float(entry)
-        if dtype.kind == "f":
-            number = float(np.array(number, np.float64).astype(dtype))
-    except (TypeError, ValueError, OverflowError):  # text, or out of range
-        return None
-    return None if number != number else number
+def _comparison(entries: Sequence[Any]) -> tuple[str, Callable[[Any], Any]]:
+    """Return as what cells are compared with stated categories, and the function for both."""
+    ways: dict[str, Callable[[Any], Any]] = {
+        "numbers": number_of,
+        "dates": _moment,
+        "text": lambda entry: str(canonical(entry)),
+    }
+    for compared, key_of in ways.items():
+        keys = [key_of(entry) for entry in entries]
+        if None not in keys and len(set(keys)) == len(keys):
+            return compared, key_of
+    return "text", lambda entry: str(entry).strip()  # such as 7 and 007
+
+
+def _moment(entry: Any) -> datetime.datetime | None:
+    """Return a date, or text that is an ISO date, as a moment, and None for other entries."""
+    date = as_date(entry)
+    return None if date is None else date.item()
 
 
 def _name_of(key: Any, entry: Any) -> str:
     """Return the name of a category, with 1.0 as 1."""
     if isinstance(key, datetime.datetime):
         return _date_text(np.datetime64(key))
-    if isinstance(key, float):
+    if (boolean := as_boolean(entry)) is not None:
+        return str(boolean)
+    if isinstance(entry, Real | Decimal) and not isinstance(entry, Integral):
         return np.format_float_positional(float(entry), trim="-")
-    return str(key)
+    return str(entry).strip()
 
 
 def _date_text(date: Any) -> str:

@@ -281,9 +281,10 @@ def _feature(
         return _columns.indicators(table.where, table.name, name, column, stated, order)
     if bounds is None:
         return PreparedColumn(column.astype(np.float64)[:, None], (name,), name)
-    stated = (0, 1) if stated is None else stated  # only booleans can be without bounds
-    made = _columns.scale_column(table.where, name, column, stated)
-    return made._replace(values=made.values[:, None])
+    limits = (0, 1) if stated is None else stated  # only booleans can be without bounds
+    made = _columns.scale_column(table.where, name, column, limits)
+    derived = f"the kind of {name}" if stated is None else ""
+    return made._replace(values=made.values[:, None], derived=derived)
 
 
 def _within_unit_norm(

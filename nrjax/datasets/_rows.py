@@ -11,9 +11,10 @@ from nrjax.datasets._cells import (
     as_cells,
     as_column,
     as_date,
+    canonical,
     declared_order,
-    is_number,
     missing_in,
+    number_of,
 )
 
 Missing = Literal["refuse", "drop"] | Mapping[str, Any]
@@ -182,11 +183,15 @@ def _filled(name: str, cells: np.ndarray, gaps: np.ndarray, value: Any) -> np.nd
     if cells.dtype.kind == "M":
         entry = as_date(value)
         check(entry is not None, what, value, "a date such as '2020-01-31'")
+        cells = cells.astype("datetime64[us]")
     elif cells.dtype.kind in "biuf":
-        ok = is_number(value) and np.isfinite(float(value))
+        entry = number_of(value)
+        ok = entry is not None and np.isfinite(float(entry))
         check(ok, what, value, "a finite number, as the column's are")
     elif any(isinstance(cell, str) for cell in cells[~gaps].tolist()):
         entry = str(value)
+    elif isinstance(value, str):
+        entry = value if number_of(value) is None else number_of(value)
     filled = cells.astype(object if cells.dtype.kind in "SU" else cells.dtype)  # a copy
     filled[gaps] = entry
     return filled
@@ -196,7 +201,7 @@ def check_people(rules: RowRules, where: str, people: Sequence[Any]) -> None:
     """Check that nobody has more rows than stated."""
     most = rules.rows_per_person
     assert most is not None
-    sizes = Counter(people).values()
+    sizes = Counter(map(canonical, people)).values()
     above = sum(size > most for size in sizes)
     hint = f"{above:,} of {len(sizes):,} people have more rows. Select rows by a rule, or raise it."
     check(above == 0, "rows_per_person", most, f"at least {max(sizes)} for {where}", hint)

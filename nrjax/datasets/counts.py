@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from nrjax._base.format import representation
 from nrjax._base.validation import as_groups, check, check_integer
 from nrjax.datasets import flights
+from nrjax.datasets._cells import canonical
 from nrjax.datasets._files import (
     Arrays,
     PathLike,
@@ -148,8 +149,8 @@ def count_keys(people: ArrayLike, keys: ArrayLike, most: int, seed: int = 0) -> 
 
 
 def _draw(seed: int, person: object, key: object) -> int:
-    """Return a number of 64 bits for a key of a person."""
-    text = f"{seed} {person!r} {key!r}".encode(errors="surrogatepass")
+    """Return a number of 64 bits for a key of a person, whatever the type of their columns."""
+    text = f"{seed} {canonical(person)!r} {canonical(key)!r}".encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 

@@ -1,7 +1,6 @@
 """Checks that the settings of several papers' studies share."""
 
 import ast
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,9 +93,7 @@ def parsed_missing(texts: Sequence[str]) -> Missing:
         name, _, value = text.rpartition("=")
         expected = "refuse, drop, or of the form COLUMN=VALUE, one for each column"
         check(name and value and name not in values, "missing", text, expected)
-        for kind in (int, float, str):
-            with contextlib.suppress(ValueError):
-                values.setdefault(name, kind(value))
+        values[name] = value  # the column decides whether 007 is a number
     return values
 
 

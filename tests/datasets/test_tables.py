@@ -206,9 +206,7 @@ def test_stated_bounds_decide_everything():
         "table: logistic regression of left (yes is -1, no is 1) on age [18, 90] (2 clipped), "
         "city (2 categories; others: 1), vip [0, 1], intercept; 4 rows."
     )
-    assert privacy.endswith(
-        "by 2.121. Nothing was taken from the data but the counts in this summary."
-    )
+    assert privacy.endswith("by 2.121. Taken from the data, and so not private: the kind of vip.")
     remarks = "\n".join(data.remarks)
     assert repr(data) == f"Dataset('table', 'logistic', 4 rows, 5 features)\n{remarks}"
     assert remarks.startswith(data.summary)
@@ -236,11 +234,23 @@ def test_no_other_row_changes_a_row(rows):
     ("frame", "options", "taken"),
     [
         (FRAME, {"bounds": {"age": (18, 90)}}, "the task, the labels of left, the categories of"),
-        (FRAME, {"bounds": "data"} | LABELS, "the labels of left, the categories of city, the bo"),
+        (
+            FRAME,
+            {"bounds": "data"} | LABELS,
+            "the labels of left, the categories of city, the kind",
+        ),
         (AGES, {"bounds": {"age": (18, 90)}}, "the categories of city."),  # booleans: vip
-        (AGES, {"bounds": {"age": (0, 90)}, "target": "age"}, "the task, the categories of city."),
-        (AGES, {"bounds": "data", "target": "age"}, "the task, the categories of city, the bounds"),
-        (FRAME | {"age": [True] * 4}, {}, "the task, the labels of left, the categories of city."),
+        (
+            AGES,
+            {"bounds": {"age": (0, 90)}, "target": "age"},
+            "the task, the categories of city, the kind of vip.",
+        ),
+        (
+            AGES,
+            {"bounds": "data", "target": "age"},
+            "the task, the categories of city, the kind of vip, the bounds",
+        ),
+        (FRAME | {"age": [True] * 4}, {}, "the task, the labels of left, the kind of age, the"),
     ],
 )
 @FROM_DATA

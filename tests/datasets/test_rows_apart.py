@@ -1,0 +1,136 @@
+"""What becomes of a row of a table does not depend on the other rows.
+
+NumPy and pandas hold a column in one type, so that one cell can turn 7 into 7.0 or "7" in all rows.
+"""
+
+import io
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+import pandas as pd
+
+from nrjax.datasets import count_keys, from_frame
+from nrjax.datasets._cells import canonical
+
+ROWS = 60
+
+
+def read(cells):
+    """Return a column as pandas reads it from a file."""
+    lines = "g,end\n" + "".join(f"{cell},.\n" for cell in cells)
+    return pd.read_csv(io.StringIO(lines))["g"]
+
+
+def changed(column, last, stated, of=read, **options):
+    """Return how many rows differ, besides the last, if another cell stands in the last row."""
+    y = np.linspace(0, 1, ROWS)
+    one, two = (
+        from_frame({"g": of(cells), "y": y}, "y", bounds={"g": stated, "y": (0, 1)}, **options)
+        for cells in (column, [*column[:-1], last])
+    )
+    assert one.feature_names == two.feature_names
+    return int(np.sum((one.x != two.x).any(axis=1)[:-1])), one.x[:, 0]
+
+
+COLUMNS = {
+    "whole numbers": (["1.0"] * 3 + ["1"] * 27 + ["2"] * 30, "x", [1, 2]),
+    "numbers in text": (["1.0"] * 30 + ["2.0"] * 30, "x", ["1", "2"]),
+    "zeros before": (["01"] * 30 + ["02"] * 30, "x", ["01", "02"]),
+    "codes as text": (["7"] * 30 + ["12"] * 30, "x", ["007", "7", "12"]),
+    "with a word": (["1.0"] * 30 + ["2"] * 30, "x", ["1", "2", "other"]),
+    "dates": (["2020-01-01"] * 30 + ["2020-01-01 00:00"] * 30, "x", ["2020-01-01", "2020-01-02"]),
+    "booleans": (["True"] * 30 + ["False"] * 30, "maybe", [True, False]),
+    "ones": (["True"] * 30 + ["False"] * 30, "maybe", [1, 0]),
+    "fractions": (["1"] * 30 + ["2"] * 30, "2.5", [1, 2]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.* rows:UserWarning", "ignore:.* categor:UserWarning")
+@pytest.mark.parametrize("of", [read, list, lambda cells: np.array(cells, object)])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_cell_changes_its_row_only(name, of):
+    cells, last, stated = COLUMNS[name]
+    rows, first = changed(cells, last, stated, of)
+    assert rows == 0
+    if name != "codes as text":
+        assert (first > 0).sum() in (30, 60)  # no row has lost its category
+
+
+@pytest.mark.filterwarnings("ignore:.* rows:UserWarning", "ignore:.* categor:UserWarning")
+def test_a_missing_cell_changes_its_row_only():
+    y = np.linspace(0, 1, ROWS)
+    cells, options = ["1.0"] * 30 + ["2.0"] * 30, {"missing": {"g": "2"}}
+    one, two = (
+        from_frame(
+            {"g": read(column), "y": y}, "y", bounds={"g": ["1", "2"], "y": (0, 1)}, **options
+        )
+        for column in (cells, [*cells[:-1], ""])
+    )
+    np.testing.assert_array_equal(one.x, two.x)
+
+
+def test_a_person_changes_few_counts():
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(100), 6)
+    keys = np.concatenate([rng.choice(20, 6, replace=False) for _ in range(100)])
+    base = held(count_keys(people, keys, most=2, seed=1))
+    for person, key in ((0.5, 3), ("x", 3), (100, 2.5), (100, "w"), (True, 3), (10**30, 3)):
+        for columns in ((people, keys), (people.tolist(), keys.tolist())):
+            more = count_keys(
+                *(_with(column, cell) for column, cell in zip(columns, (person, key), strict=True)),
+                most=2,
+                seed=1,
+            )
+            found = held(more)
+            change = sum(abs(found.get(k, 0) - base.get(k, 0)) for k in {*found, *base})
+            assert change <= 2, (person, key)
+
+
+def held(counts):
+    return {canonical(item): n for item, n in zip(counts.items, counts.counts, strict=True)}
+
+
+def _with(column, cell):
+    if isinstance(column, list):
+        return [*column, cell]
+    return pd.concat([pd.Series(column), pd.Series([cell])], ignore_index=True)
+
+
+def test_an_unlisted_column_of_booleans_is_named():
+    data = from_frame({"g": [True, False, True], "y": [0, 1, 0.5]}, "y", bounds={"y": (0, 1)})
+    assert "the kind of g" in data.summary
+    listed = {"g": [False, True], "y": (0, 1)}
+    data = from_frame({"g": [True, False, True], "y": [0, 1, 0.5]}, "y", bounds=listed)
+    assert "the kind of g" not in data.summary
+
+
+def test_people_are_told_apart_by_their_value():
+    frame = {"id": ["7", "7.0", "x"], "a": [0, 1, 2], "y": [0, 1, 0.5]}
+    bounds = {"a": (0, 2), "y": (0, 1)}
+    with pytest.raises(ValueError, match="rows_per_person must be at least 2"):
+        from_frame(frame, "y", bounds=bounds, person="id", rows_per_person=1)
+
+
+def test_missing_dates_are_filled_in_as_stated():
+    months = np.array(["2020-01", "NaT", "2020-03"], "datetime64[M]")
+    frame = {"day": months, "y": [0, 1, 0.5]}
+    bounds = {"day": ("2020-01-01", "2020-12-31"), "y": (0, 1)}
+    data = from_frame(frame, "y", bounds=bounds, missing={"day": "2020-06-15"})
+    days = (data.x[:, 0] / data.x[0, 0] * -1 + 1) / 2 * 365
+    assert days.round().tolist() == [0, 166, 60]
+    frame["day"] = np.array([2020, 300_000, 2021], "datetime64[Y]")
+    with pytest.raises(ValueError, match="1 dates beyond"):
+        from_frame(frame, "y", bounds=bounds)
+
+
+def test_dates_with_a_zone_are_those_of_the_clock_on_the_wall():
+    arrow = pytest.importorskip("pyarrow")
+    wall = pd.date_range("2020-01-01 20:00", periods=3, tz="America/New_York")
+    frame = pd.DataFrame({"day": wall, "y": [0, 1, 0.5]})
+    bounds = {"day": ("2020-01-01", "2020-12-31"), "y": (0, 1)}
+    table = arrow.Table.from_pandas(frame)
+    np.testing.assert_array_equal(
+        *(from_frame(each, "y", bounds=bounds).x for each in (frame, table))
+    )
