@@ -240,7 +240,8 @@ def infer_task(where: str, y: np.ndarray) -> str:
     values = len(set(y.tolist()))
     ok = values == 2 or is_numeric(y)
     got = f"{values:,} different values"
-    check(ok, f"values of the target of {where}", got, "two labels, or numbers")
+    hint = "Of several classes, predict one against the rest." if values > 2 else ""
+    check(ok, f"values of the target of {where}", got, "two labels, or numbers", hint)
     return "logistic" if values == 2 else "ridge"
 
 

@@ -47,7 +47,7 @@ class Column(NamedTuple):
             "numbers with units", "infinite numbers", "a class", "free text", "many categories",
             "mostly missing", "a constant", or "".
         hint: what to do about it, or "".
-        read: an option of `read` that makes numbers of the text, such as "decimal=,", or "".
+        read: options of `read` that make numbers of the text, such as "decimal=,", or "".
     """
 
     name: str
@@ -98,6 +98,13 @@ def _understood(name: str, missing: int, cells: np.ndarray) -> Column:
     return Column(name, kind, missing, 0, len(np.unique(complete)))
 
 
+_PERSON = (
+    "Leave it out. If it identifies people, epsilon covers all of their rows with --person and "
+    "--rows-per-person (person=, rows_per_person=)."
+)
+"""The hint for an id that several rows share."""
+
+
 def _is_called_id(name: str) -> bool:
     return re.search(r"(^|[_. ])(id|key|nr|no|index|rownames?)$", name.lower()) is not None
 
@@ -113,6 +120,8 @@ def _of_numbers(name: str, numbers: np.ndarray) -> tuple[int, int, str, str]:
     counted = len(values) == values[-1] - values[0] + 1 >= _LEAST_ROWS_OF_AN_ID
     if whole and len(values) == len(numbers) and (_is_called_id(name) or counted):
         return 0, len(values), "an id", "Leave it out."
+    if whole and len(values) > MAX_CATEGORIES and _is_called_id(name):
+        return 0, len(values), "an id", _PERSON
     if whole and 3 <= len(values) <= _MOST_CLASSES and 2 * len(values) <= len(numbers):
         return 0, len(values), "a class", ""
     return 0, len(values), "", ""
@@ -146,6 +155,8 @@ def _of_texts(name: str, cells: list[str]) -> tuple[int, int, str, str, str]:
         return 0, values, "free text", "Leave it out.", ""
     if values == size and (_is_called_id(name) or size >= _LEAST_ROWS_OF_AN_ID):
         return 0, values, "an id", "Leave it out.", ""
+    if values > MAX_CATEGORIES and _is_called_id(name):
+        return 0, values, "an id", _PERSON, ""
     if values > MAX_CATEGORIES:
         hint = "List the categories that matter in its bounds, or leave it out."
         return 0, values, "many categories", hint, ""
@@ -160,12 +171,14 @@ def _of_number_texts(texts: Counter[str], size: int, plain: int) -> tuple[str, s
     marks = {found[2][0] for text in others if (found := _GROUPS.fullmatch(text))}
     grouped = sum(n for text, n in others.items() if _GROUPS.fullmatch(text))
     comma = sum(n for text, n in others.items() if _COMMA.fullmatch(text))
-    if grouped + plain >= _MOST * size and len(marks) == 1:
-        read, use = f"thousands={min(marks)}", "for the mark between thousands"
-    elif comma + plain >= _MOST * size:
-        read, use = "decimal=,", "for the decimal mark"
+    if grouped and grouped + comma + plain >= _MOST * size and len(marks) == 1:
+        reads, use = [f"thousands={min(marks)}"], "for the mark between thousands"
+        if "," not in marks and any("," in text for text in others):
+            reads, use = [*reads, "decimal=,"], "for the marks of thousands and decimals"
+    elif comma and comma + plain >= _MOST * size:
+        reads, use = ["decimal=,"], "for the decimal mark"
     elif not any(_DIGIT.search(text) for text in others):
-        read, use = "na_values=WORD", "for each word that means missing"
+        reads, use = ["na_values=WORD"], "for each word that means missing"
     else:
         return "numbers with units", "Write numbers without units, or leave it out.", ""
-    return "numbers", f"Add --read {shlex.quote(read)} {use}.", read
+    return "numbers", f"Add --read {shlex.join(reads)} {use}.", " ".join(reads)

@@ -203,7 +203,7 @@ class _Plan(NamedTuple):
         unstated = [c for c in used if c.name not in stated and c.kind != "booleans"]
         labels = next((c.name for c in unstated if c.name == target and c.values == 2), None)
         others = [c for c in unstated if c.name != labels]
-        options = [c.read.split("=", 1) for c in used if c.read]
+        options = [each.split("=", 1) for c in used for each in c.read.split()]
         if missing == "refuse" and (any(c.missing for c in used) or "na_values" in dict(options)):
             missing = "drop"
         return cls(

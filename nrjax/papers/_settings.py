@@ -80,7 +80,11 @@ def parsed_bounds(texts: Sequence[str], columns: Iterable[str] = ()) -> Bounds:
         name, limits = _split(text, columns)
         expected = "of the form COLUMN=LOW:HIGH or COLUMN=A,B,C, one for each column, or data"
         check(name and limits and name not in bounds, "bounds", text, expected)
-        bounds[name] = _interval(limits) or [each.strip() for each in limits.split(",")]
+        interval = _interval(limits)
+        is_list = interval is not None or "," in limits or limits.count(":") != 1
+        hint = "Write dates as 2020-01-31, and a single category with a colon in a --bounds-file."
+        check(is_list, "bounds", text, "of two numbers or dates, COLUMN=LOW:HIGH", hint)
+        bounds[name] = interval or [each.strip() for each in limits.split(",")]
     return bounds
 
 

@@ -41,8 +41,8 @@ class OwnReporting(ClaimReporting):
             *_scores.sentences(cases[0]),
             *(sentence for case in cases for sentence in _scores.released(case)),
             "Scores of the last models are medians over the trials that stopped, with the middle "
-            "90 %. They read private rows: if you release a model, epsilon does not cover its "
-            "scores.",
+            "90 %. Their losses leave the penalty out. They read private rows: if you release a "
+            "model, epsilon does not cover its scores.",
             *(f"Warning: {text}" for text in cases[0].get("doubts", ())),
         ]
         return table._replace(remarks=(*table.remarks, *remarks))

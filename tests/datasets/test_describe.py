@@ -194,3 +194,26 @@ print(json.dumps(compiled))
     start = time.process_time()
     assert len(describe(path, "left").columns) == 30
     assert time.process_time() - start < 2  # 0.3 s, next to the import of pandas and JAX
+
+
+MARKS = {
+    "thousands and decimals": (["1.234,56", "234,56", "12.000,5"], "thousands=. decimal=,"),
+    "decimals": (["1,5", "234,56", "12,25"], "decimal=,"),
+    "thousands": (["1,234", "234", "12,000"], "thousands=,"),
+    "a sign for a gap": (["27.3", "-", "31"], "na_values=WORD"),
+}
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_the_marks_of_numbers_are_named_at_once(name):
+    cells, read = MARKS[name]
+    description = describe({"pay": cells * 10, "y": [0, 1, 0.5] * 10}, "y")
+    assert description.columns[0].read == read
+    assert any(f"Add --read {read} for" in problem for problem in description.problems)
+
+
+@pytest.mark.parametrize("cells", [range(100), [f"p{n}" for n in range(100)]])
+def test_an_id_that_rows_share_may_identify_people(cells):
+    description = describe({"patient_id": [*cells, *cells], "y": [0.0, 1.0] * 100}, "y")
+    assert description.columns[0].left_out
+    assert "--person and --rows-per-person" in description.problems[0]

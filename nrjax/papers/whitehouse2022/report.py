@@ -73,7 +73,7 @@ class ClaimReporting(Reporting):
             *claims.data_sentences(cases, _target),
             *claims.data_remarks(cases),
             *targets_from_data(summary),
-            "A goal is minus a target loss.",
+            "A goal is minus a target loss: a lower goal is a higher --target-loss.",
             *private_tests(cases),
             *table.remarks,
             f"The whole distribution function of a case lies within {100 * cases[0]['band']:.2g} "
