@@ -20,6 +20,7 @@ COMMANDS = (
         "audit",
         "fingerprint",
         "resume",
+        "merge",
         "plot",
         "summary",
         "data",

@@ -370,3 +370,10 @@ def test_rules_for_missing_cells_in_the_shell(texts, expected):
     assert parsed_missing(texts) == expected
     with pytest.raises(ValueError, match=re.escape("of the form COLUMN=VALUE")):
         parsed_missing(("age=1", "age=2"))
+
+
+@pytest.mark.parametrize("text", ["dob=01.01.1920:31.12.2005", "age=18:9O"])
+def test_a_range_that_is_none_is_not_taken_as_a_category(text):
+    with pytest.raises(ValueError, match=r"two numbers or dates.*Write dates as 2020-01-31"):
+        parsed_bounds([text])
+    assert parsed_bounds(["at=9:30,9:45"]) == {"at": ["9:30", "9:45"]}
