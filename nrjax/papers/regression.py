@@ -162,8 +162,8 @@ def study(settings: Settings) -> Study:
         ValueError: the table is unsuitable, or bounds are missing.
 
     Warns:
-        UserWarning: a model without features meets the target, or the optimum gains little or
-            nothing over the base rate.
+        UserWarning: rows fall out of what was stated, a model without features meets the target, or
+            the optimum gains little or nothing over the base rate.
     """
     bounds = stated_bounds(settings.bounds, settings.bounds_file)
     rules = RowRules(
@@ -191,7 +191,8 @@ def study(settings: Settings) -> Study:
     if settings.target_loss is None:
         facts["target_fraction"] = settings.target_fraction
     facts["doubts"] = _doubts(target, problem, trivial, facts)
-    for text in facts["doubts"]:
+    of_table = (r.removeprefix("Warning: ") for r in whole.remarks if r.startswith("Warning: "))
+    for text in (*of_table, *facts["doubts"]):
         warnings.warn(text, stacklevel=2)
     return Study(
         OWN_TABLE,

@@ -90,6 +90,7 @@ def test_read_options(text, expected):
     assert list(parsed_read([text]).values()) == [expected]
 
 
+@pytest.mark.filterwarnings("ignore:.* none of its 2 categories")
 def test_a_run_and_a_choice_read_the_same(path, tmp_path):
     read = ("sep=;", "decimal=,")
     bounds = ("pay=0:10", "late=a,b", "note=x,z", "club=NA,B,C")
