@@ -116,11 +116,7 @@ def run_on_dask(
                 suspects.append(task)
                 continue
             if isinstance(reply, Refusal):
-                if team.refuse(reply.worker):
-                    what = f"worker {reply.worker} cannot take part, since {reply.reason}"
-                    if not team.good:
-                        raise ValueError(what)
-                    warnings.warn(f"{what}. The others go on.", stacklevel=2)
+                _leave_out(team, reply)
                 submit(task)
                 continue
             arrays, seconds, compiling = reply
@@ -138,7 +134,20 @@ def run_on_dask(
         client.cancel([*tasks], force=True)
 
 
+def _leave_out(team: Team, refusal: Refusal) -> None:
+    """Leave out a worker with one warning, or raise ValueError if no other one can run trials."""
+    is_new = team.refuse(refusal.worker)
+    if not team.good:
+        team.look()  # others may have joined, or come back from a pause
+    what = f"worker {refusal.worker} cannot take part, since {refusal.reason}"
+    if not team.good:
+        raise ValueError(what)
+    if is_new:
+        warnings.warn(f"{what}. The others go on.", stacklevel=3)
+
+
 def _lost(client: Any) -> NoReturn:
+    """Raise the error of a scheduler that cannot be reached any more."""
     address = getattr(getattr(client, "scheduler", None), "address", "")
     text = f"the Dask scheduler {address} is gone; finished trials are kept: start a scheduler"
     raise ConnectionError(errno.ECONNRESET, text)

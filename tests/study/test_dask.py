@@ -317,3 +317,17 @@ def test_workers_that_are_all_paused_end_the_run_after_a_minute(monkeypatch):
     with pytest.raises(ConnectionError, match="all 1 workers have been paused for 61 s"):
         team.look()
     assert team.counts == {"connected": 2, "paused": 1, "lost": 1, "refused": 0}
+
+
+def test_a_run_fails_if_only_workers_that_differ_are_left():
+    """Otherwise they would be asked without end."""
+    client, refusal = _Scheduler(a="running", b="running"), dask_worker.Refusal("a", "it differs")
+    team = dask_team.Team(client, None, None)
+    team.look()
+    with pytest.warns(match="worker a cannot take part, since it differs. The others go on"):
+        dask._leave_out(team, refusal)
+    dask._leave_out(team, refusal)
+    client.status = {"a": "running"}
+    team.look()
+    with pytest.raises(ValueError, match="worker a cannot take part, since it differs"):
+        dask._leave_out(team, refusal)
