@@ -40,6 +40,7 @@ from nrjax.guarantees import OneSidedMixtureBoundary as OneSidedMixtureBoundary
 from nrjax.guarantees import PureGuarantee as PureGuarantee
 from nrjax.guarantees import RenyiBoundary as RenyiBoundary
 from nrjax.guarantees import RenyiMixture as RenyiMixture
+from nrjax.guarantees import SphericalPureGuarantee as SphericalPureGuarantee
 from nrjax.private_selection import PoissonSelection as PoissonSelection
 from nrjax.processes import Brownian as Brownian
 from nrjax.processes import DiscreteLaplace as DiscreteLaplace
@@ -47,6 +48,7 @@ from nrjax.processes import IndependentLaplace as IndependentLaplace
 from nrjax.processes import Laplace as Laplace
 from nrjax.processes import LaplaceJumps as LaplaceJumps
 from nrjax.processes import Skellam as Skellam
+from nrjax.processes import SphericalLaplace as SphericalLaplace
 from nrjax.processes import noise_path as noise_path
 from nrjax.schedules import AdaptiveTimes as AdaptiveTimes
 from nrjax.schedules import Grid as Grid

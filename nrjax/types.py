@@ -274,7 +274,8 @@ class Utility(Pytree, abc.ABC):
             assume at least this sensitivity. If a class declares it as a field, a private rule
             needs a number.
         max_steps: number of steps that the utility covers; None for any number.
-        noise: `NoiseProcess.noise` of the releases that the utility can read; None for any.
+        noise: `NoiseProcess.noise` of the releases that the utility can read, a tuple for several
+            kinds; None for any.
         best: score of the exact answer, scalar, which must be public; None if it is not known.
             A private test places its threshold between the target and `best`.
         relation: relation of the neighbours for which `sensitivity` holds, such as "replace"; None

@@ -164,8 +164,8 @@ class UtilitySequence(Utility, Generic[U]):
         return cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *utilities), sensitivity)
 
     @property
-    def noise(self) -> str | None:
-        """The kind of noise of the releases that the utilities can read, or None for any."""
+    def noise(self) -> str | tuple[str, ...] | None:
+        """The kinds of noise of the releases that the utilities can read, or None for any."""
         return self.utilities.noise
 
     @property

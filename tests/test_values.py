@@ -71,6 +71,8 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: nrjax.Laplace((3,)),
     lambda: nrjax.LaplaceJumps((), 0.1, 10.0),
     lambda: nrjax.Skellam((), 1.0, 2.0),
+    lambda: nrjax.SphericalLaplace((3,)),
+    lambda: nrjax.SphericalPureGuarantee(1.0),
     lambda: nrjax.processes.Exponential(()),
     lambda: LINE,
     lambda: nrjax.MixtureBoundary.tight_at_epsilon(0.5, 1.0, 1e-6),

@@ -20,7 +20,7 @@ from nrjax._base.validation import (
 )
 
 Norm = Literal["l1", "l2"]
-Noise = Literal["gaussian", "brownian", "laplace"]
+Noise = Literal["gaussian", "brownian", "laplace", "spherical laplace"]
 
 RELATIONS = {
     "replace": "one row is replaced by another",
@@ -32,12 +32,17 @@ Groups of rows have names such as "replace, 3 rows". Under "add-remove" the numb
 private.
 """
 
-NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1", "discrete laplace": "l1"}
+NORMS: dict[str, Norm] = {
+    "gaussian": "l2",
+    "laplace": "l1",
+    "discrete laplace": "l1",
+    "spherical laplace": "l2",
+}
 
 
 def norm_of(noise: str) -> Norm:
     """Return the norm of the sensitivity by which a kind of noise is scaled."""
-    check_choice("noise", noise, ("brownian", "gaussian", "laplace"))
+    check_choice("noise", noise, ("brownian", "gaussian", "laplace", "spherical laplace"))
     return "l1" if noise == "laplace" else "l2"
 
 
@@ -65,7 +70,7 @@ class Sensitivity(float):
         Sensitivity(3.0, 'l1', 'add-remove, 3 rows')
 
     Attributes:
-        norm: "l1" for Laplace noise, "l2" for Gaussian noise.
+        norm: "l1" for Laplace noise, "l2" for Gaussian and for spherical Laplace noise.
         relation: relation of the neighbours, "replace" or "add-remove", or a name from `of_rows`;
             None if it is not stated.
 
@@ -195,6 +200,7 @@ def shared_relation(**parts: Any) -> str | None:
 def check_norm(sensitivity: Any, noise: str) -> None:
     """Raise a `ValueError` if a sensitivity has a norm other than the noise requires."""
     norm = NORMS[noise]
-    expected = f"an {norm}-sensitivity, by which {noise.capitalize()} noise is scaled"
+    named = noise[:1].upper() + noise[1:].replace("laplace", "Laplace")
+    expected = f"an {norm}-sensitivity, by which {named} noise is scaled"
     hint = f"Give nrjax.Sensitivity(VALUE, {norm!r})."
     check(getattr(sensitivity, "norm", norm) == norm, "sensitivity", sensitivity, expected, hint)

@@ -26,7 +26,7 @@ _GRID = 100
 _LEAST = 5
 """The smallest of these multiples, in steps."""
 
-_LAWS = ("gaussian", "laplace", "discrete laplace")
+_LAWS = ("gaussian", "laplace", "discrete laplace", "spherical laplace")
 """Noise whose realised loss, times the time, depends on the noise and the shift only."""
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+_NODES = 2048
+"""Number of equally likely variances over which spherical Laplace noise is averaged."""
+
 
 def times_within(tolerances: np.ndarray) -> Callable[[str, float, float], float | None]:
     """Return `Question.fixed_time` for an error of 1 that permits these errors of coordinates."""
@@ -28,7 +31,11 @@ def times_at_distance(dimension: int) -> Callable[[str, float, float], float | N
 
 
 def _time_at_distance(dimension: int, noise: str, error: float, confidence: float) -> float | None:
-    times = {"brownian": gaussian_time_at_distance, "laplace": laplace_time_at_distance}
+    times = {
+        "brownian": gaussian_time_at_distance,
+        "laplace": laplace_time_at_distance,
+        "spherical laplace": spherical_time_at_distance,
+    }
     return times[noise](error, dimension, confidence) if noise in times else None
 
 
@@ -46,31 +53,44 @@ def times_by_curvature(
 def _time_by_curvature(
     curvature: float, dimension: int, noise: str, error: float, confidence: float
 ) -> float | None:
+    times = {
+        "brownian": gaussian_time_at_distance,
+        "spherical laplace": spherical_time_at_distance,
+    }
     distance = (2 * (1 - 1e-5) * error / curvature) ** 0.5
-    is_normal = noise == "brownian"
-    return gaussian_time_at_distance(distance, dimension, confidence) if is_normal else None
+    return times[noise](distance, dimension, confidence) if noise in times else None
 
 
 def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
     """Return the largest time at which all errors are within their tolerances, with `confidence`.
 
     The probability that independent noise stays within all tolerances is a product, which falls as
-    the noise grows.
+    the noise grows. For spherical Laplace noise, which is Gaussian with a random variance, it is
+    averaged over the variances.
 
     Args:
-        noise: "brownian", "laplace" or "discrete laplace".
+        noise: "brownian", "laplace", "spherical laplace" or "discrete laplace".
         tolerances: largest absolute error of each coordinate, positive.
         confidence: probability in (0, 1).
     """
     from scipy.optimize import brentq  # slow to import
-    from scipy.special import erfc
+    from scipy.special import erfc, gammaincinv
 
     tolerances, counts = np.unique(np.ravel(tolerances), return_counts=True)
     unit = 1.0 if noise == "discrete laplace" else tolerances[0]
     tolerances = tolerances / unit
+    chances = (np.arange(_NODES) + 0.5) / _NODES
+    clocks = gammaincinv((counts.sum() + 1) / 2, chances) if noise == "spherical laplace" else None
+
+    def log_within(outside: np.ndarray) -> np.ndarray:
+        return np.log1p(-np.minimum(outside, 1 - 1e-16)) @ counts
 
     def log_probability(log_time: float) -> float:
         time = np.exp(log_time)
+        if clocks is not None:
+            scales = 2 * time * np.sqrt(clocks)
+            each = log_within(erfc(tolerances / scales[:, None]))
+            return float(np.log(np.mean(np.exp(each)) + 1e-300))
         if noise == "brownian":
             outside = erfc(tolerances / np.sqrt(2 * time))
         elif noise == "laplace":
@@ -78,7 +98,7 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
         else:
             ratio = np.exp(-1 / time)
             outside = 2 * ratio ** (np.floor(tolerances) + 1) / (1 + ratio)
-        return float(np.sum(counts * np.log1p(-np.minimum(outside, 1 - 1e-16))))
+        return float(log_within(outside))
 
     power = 2 if noise == "brownian" else 1
     ends = np.log(tolerances[0]) + np.array([-12.0, 12.0]) * power
@@ -96,6 +116,16 @@ def gaussian_time_at_distance(distance: float, dimension: int, confidence: float
     from scipy.special import gammaincinv  # slow to import
 
     return distance**2 / (2 * float(gammaincinv(0.5 * dimension, confidence)))
+
+
+def spherical_time_at_distance(distance: float, dimension: int, confidence: float) -> float:
+    """Return the scale at which spherical Laplace noise has an l2 norm of at most `distance`.
+
+    The norm, divided by the scale, has a Gamma distribution of shape `dimension`.
+    """
+    from scipy.special import gammaincinv  # slow to import
+
+    return distance / float(gammaincinv(dimension, confidence))
 
 
 def laplace_time_at_distance(distance: float, dimension: int, confidence: float) -> float:

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.numerics import norm_of, scaled_rows, unit_of
-from nrjax._base.sensitivities import Sensitivity, split_relation
+from nrjax._base.sensitivities import Noise, Sensitivity, split_relation
 from nrjax._base.validation import (
     OTHER_UNIT,
     as_data,
@@ -37,6 +37,7 @@ DELTA = 1e-6
 """Default probability with which the loss may exceed the stated epsilon of Brownian noise."""
 _ULP = float(np.finfo(float).eps)
 _MOST_ROWS = 2**31
+_SPHERICAL: Noise = "spherical laplace"
 """Largest number of rows if the number is private, for the rounding of a sum."""
 
 
@@ -329,10 +330,20 @@ def _replaced_rows(relation: str) -> int:
 def _mechanisms(
     value: Any, l1: float, l2: float, delta: float, relation: str
 ) -> dict[str, Mechanism]:
-    return {
-        "laplace": laplace(value, Sensitivity(l1, "l1", relation)),
-        "brownian": brownian(value, Sensitivity(l2, "l2", relation), delta),
-    }
+    """Return the mechanisms for a value by the name of their noise."""
+    mechanisms = {"laplace": laplace(value, Sensitivity(l1, "l1", relation))}
+    if l1 > _equal_l1(np.size(value)) * l2:
+        mechanisms[_SPHERICAL] = laplace(value, Sensitivity(l2, "l2", relation))
+    mechanisms["brownian"] = brownian(value, Sensitivity(l2, "l2", relation), delta)
+    return mechanisms
+
+
+def _equal_l1(dimension: int) -> float:
+    """Return the l1-sensitivity for an l2-sensitivity of 1 at which both Laplace noises are equal.
+
+    Their variances are `2 l1^2` and `(d + 1) l2^2`. In one dimension they are the same noise.
+    """
+    return math.sqrt((dimension + 1) / 2)
 
 
 def _numbers(
@@ -384,10 +395,11 @@ def _problem(
     """Return the question for a private regression on the features x."""
     _replaced_rows(relation)
     losses = trivial_losses(problem, np.asarray(x))
-    mechanisms = {
-        "laplace": problem.laplace(relation=relation),
-        "brownian": problem.brownian(delta, relation=relation),
-    }
+    mechanisms = {"laplace": problem.laplace(relation=relation)}
+    l1, l2 = (problem.released(noise, relation=relation) for noise in ("laplace", _SPHERICAL))
+    if l1.sensitivity > _equal_l1(l2.value.size) * l2.sensitivity:
+        mechanisms[_SPHERICAL] = l2.mechanism()
+    mechanisms["brownian"] = problem.brownian(delta, relation=relation)
     return Question(
         name=f"{kind} regression on {problem.rows:,} rows of {problem.dimension:,} features",
         mechanisms=mechanisms,

@@ -198,7 +198,8 @@ def _check_parts(interaction: Interaction) -> None:
     shifted = interaction.shift is None or overrides(process, NoiseProcess, "privacy_loss")
     expected = f"None for {type(process).__name__}, which does not keep the noise of all releases"
     check(shifted, "shift", interaction.shift, expected)
-    fits = None in (utility.noise, process.noise) or utility.noise == process.noise
+    readable = utility.noise if isinstance(utility.noise, tuple) else (utility.noise,)
+    fits = process.noise is None or None in readable or process.noise in readable
     expected = f"for releases with {process.noise} noise, as the process has"
     check(fits, "utility", type(utility).__name__, expected, "Use both from one released(...).")
 

@@ -28,9 +28,10 @@ from nrjax.guarantees import (
     LinearBoundary,
     MinimaxBoundary,
     PureGuarantee,
+    SphericalPureGuarantee,
 )
 from nrjax.guarantees.recipe import check_covers, check_recipe
-from nrjax.processes import Brownian, DiscreteLaplace, Laplace
+from nrjax.processes import Brownian, DiscreteLaplace, Laplace, SphericalLaplace
 from nrjax.stopping import PublicThreshold, accuracy
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
 from nrjax.utilities import FunctionUtility
@@ -306,21 +307,29 @@ def _covering(
 def laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
     """Return the Laplace mechanism for a value, with a pure guarantee.
 
-    Use it for one number or a histogram, and wherever delta must be 0.
+    Use it for one number, a histogram or a vector, and wherever delta must be 0. The norm of the
+    sensitivity decides on the noise: for "l1", which a plain number is taken to be in, independent
+    noise on each coordinate (`nrjax.Laplace`), and for "l2" `nrjax.SphericalLaplace`. In d
+    dimensions that has the smaller variance if the l1-sensitivity is above `sqrt((d + 1)/2)` times
+    the l2-sensitivity, as for means of vectors and regression, but not for histograms.
 
         >>> nrjax.laplace([3.0, 4.0], sensitivity=1.0).guarantee
         PureGuarantee(sensitivity=1.0)
+        >>> nrjax.laplace([3.0, 4.0], nrjax.Sensitivity(1.0, "l2")).process
+        SphericalLaplace(shape=(2,))
 
     Args:
         value: private value f(x), a number or an array.
-        sensitivity: l1-sensitivity of the value: the largest change by one row of the data. A
-            number, or a `nrjax.Sensitivity` in the norm "l1".
+        sensitivity: sensitivity of the value: the largest change by one row of the data. A number,
+            which is an l1-sensitivity, or a `nrjax.Sensitivity` in the norm "l1" or "l2".
 
     Raises:
         ValueError: an argument is out of range.
     """
-    process = Laplace(np.shape(as_table(value)))
-    return Mechanism(value, process, PureGuarantee(rounded_up(sensitivity)))
+    sensitivity, shape = rounded_up(sensitivity), np.shape(as_table(value))
+    if getattr(sensitivity, "norm", "l1") == "l2":
+        return Mechanism(value, SphericalLaplace(shape), SphericalPureGuarantee(sensitivity))
+    return Mechanism(value, Laplace(shape), PureGuarantee(sensitivity))
 
 
 def discrete_laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:

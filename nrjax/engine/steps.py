@@ -23,7 +23,8 @@ from nrjax._base.validation import check
 from nrjax.engine.checks_between_parts import COST_TOLERANCE
 from nrjax.engine.checks_of_parts import unwrapped
 from nrjax.engine.interaction import Interaction
-from nrjax.types import BlockwiseProcess, Utility, epsilon_at
+from nrjax.processes._kernel import Coordinates
+from nrjax.types import BlockwiseProcess, NoiseProcess, Utility, epsilon_at, overrides
 
 
 class TrialState(NamedTuple):
@@ -185,6 +186,17 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     return _where(state.status == Status.RUNNING, judged, state)
 
 
+def _status_at(process: NoiseProcess, time: Array) -> Array | None:
+    """Return the status of a process at a time, or None if it depends on more than the time.
+
+    A custom process may move in a rewind to its own time, and so counts as the latter.
+    """
+    known = isinstance(process, Coordinates) and not is_custom(process)
+    if not known or overrides(process, Coordinates, "status"):
+        return None
+    return cast(Coordinates, process).status_at(time)
+
+
 @cached_trace
 def advance(trial: Interaction, state: TrialState, drawn: Array | None = None) -> TrialState:
     """Rewind the noise of a running trial to `next_time`, which makes the next release.
@@ -194,14 +206,20 @@ def advance(trial: Interaction, state: TrialState, drawn: Array | None = None) -
     step = state.step + 1
     running = state.status == Status.RUNNING
     time = jnp.where(running, state.next_time, state.time)
+    status = _status_at(trial.process, time)
+    # A rewind to the same time changes nothing. It is cheaper than a selection of all noise.
+    reached = time if status is None else jnp.where(status == Status.RUNNING, time, state.time)
     if drawn is None:
-        process = trial.process.rewind(step_key(state.noise, step), state.process, time)
+        process = trial.process.rewind(step_key(state.noise, step), state.process, reached)
     else:
-        process = cast(BlockwiseProcess, trial.process).move(drawn, state.process, time)
-    status = jnp.asarray(trial.process.status(process), jnp.int32)
-    advanced = state._replace(step=step, time=time, process=process)
+        process = cast(BlockwiseProcess, trial.process).move(drawn, state.process, reached)
+    advanced, before = state._replace(step=step, time=time, process=process), state
+    if status is None:
+        status = jnp.asarray(trial.process.status(process), jnp.int32)
+    else:  # the noise is that of before, unless it may be released
+        before = state._replace(process=process)
     # Noise without its stated distribution is never released: the trial ends at the step before.
-    advanced = _where(status == Status.RUNNING, advanced, state)._replace(status=status)
+    advanced = _where(status == Status.RUNNING, advanced, before)._replace(status=status)
     return _where(running, advanced, state)
 
 

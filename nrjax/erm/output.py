@@ -70,7 +70,7 @@ class OutputPerturbation(Problem):
         """Return the optimum with its sensitivity and utility, for one kind of noise.
 
         Args:
-            noise: "brownian" (or "gaussian") or "laplace".
+            noise: "brownian" (or "gaussian"), "laplace" or "spherical laplace".
             relation: relation of the neighbours: "replace", "add-remove", or for people with
                 several rows such as "replace, 3 rows".
             least_rows: for "add-remove", a public lower bound of the number of rows, which is
@@ -97,7 +97,7 @@ class OutputPerturbation(Problem):
             is_own = utility.sensitivity == risk_sensitivity(self.losses, self.rows)
             changed = risk_sensitivity(self.losses, rows, group) if is_own else None
             utility = dataclasses.replace(utility, sensitivity=changed, relation=relation)
-        return Released(self.value, single.of_rows(group), utility)
+        return Released(self.value, single.of_rows(group), utility, noise)
 
     @property
     def l2_sensitivity(self) -> Sensitivity:

@@ -10,8 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._base.pytrees import Pytree, record, static
-from nrjax._base.sensitivities import Noise, Sensitivity
-from nrjax._base.validation import check
+from nrjax._base.sensitivities import Noise, Norm, Sensitivity
+from nrjax._base.validation import check, check_choice
 from nrjax.engine.mechanism import Mechanism, brownian, laplace
 from nrjax.erm.minimise import Minimum
 from nrjax.types import NoiseProcess
@@ -53,7 +53,7 @@ class Problem(Pytree, abc.ABC):
         """Return the private value with its sensitivity and utility, for one kind of noise.
 
         Args:
-            noise: "brownian" (or "gaussian") or "laplace".
+            noise: "brownian" (or "gaussian"), "laplace" or "spherical laplace".
         """
 
     def brownian(
@@ -78,30 +78,37 @@ class Problem(Pytree, abc.ABC):
         parts: Any = {"boundary": boundary, "tight_at_epsilon": tight_at_epsilon}
         return self.released("brownian", **options).mechanism(delta=delta, **parts)
 
-    def laplace(self, **options: Any) -> Mechanism:
+    def laplace(self, norm: Norm = "l1", **options: Any) -> Mechanism:
         """Return the Laplace mechanism of the problem, with the problem's utility.
 
-        `options` are further arguments of `released`, such as `constants` for ridge regression.
+        Args:
+            norm: norm of the sensitivity: "l1" for independent Laplace noise, or "l2" for
+                `nrjax.SphericalLaplace`, which needs less noise for most problems.
+            options: further arguments of `released`, such as `constants` for ridge regression.
         """
-        return self.released("laplace", **options).mechanism()
+        check_choice("norm", norm, ("l1", "l2"))
+        noise = "laplace" if norm == "l1" else "spherical laplace"
+        return self.released(noise, **options).mechanism()
 
 
 @record
 class Released(NamedTuple, Generic[U]):
     """The specification of a release: a private value, its sensitivity and a utility.
 
-    `released(noise)` of a problem returns it for "brownian" or "laplace" noise.
+    `released(noise)` of a problem returns it for one kind of noise.
 
     Attributes:
         value: private value f(x), a vector of float64. The noise has the same shape.
         sensitivity: sensitivity of the value, in the norm that goes with the noise: l2 for
-            Gaussian noise, l1 for Laplace noise.
+            Gaussian and spherical Laplace noise, l1 for Laplace noise.
         utility: minus the risk of the hypothesis that a release gives.
+        noise: kind of noise; None means Laplace noise for the norm l1, and Gaussian noise for l2.
     """
 
     value: np.ndarray
     sensitivity: Sensitivity
     utility: U
+    noise: Noise | None = None
 
     def mechanism(
         self,
@@ -113,11 +120,11 @@ class Released(NamedTuple, Generic[U]):
     ) -> Mechanism:
         """Return the mechanism for this value, with its utility and a guarantee that fits it.
 
-        Laplace noise has a pure guarantee, and needs no argument (`nrjax.laplace`). Gaussian noise
-        has a boundary, and needs `delta` (`nrjax.brownian`).
+        Laplace noise, spherical or not, has a pure guarantee, and needs no argument
+        (`nrjax.laplace`). Gaussian noise has a boundary, and needs `delta` (`nrjax.brownian`).
 
         Args:
-            process: process to use in place of `Laplace` or `Brownian`, with noise of that kind.
+            process: process to use in place of that of the noise, with noise of the same kind.
             delta: probability with which the loss may exceed the stated epsilon.
             boundary: boundary, as for `nrjax.brownian`.
             tight_at_epsilon: epsilon that the boundary reaches with the least possible noise, if it
@@ -130,7 +137,7 @@ class Released(NamedTuple, Generic[U]):
         hint = "Write nrjax.Sensitivity(number, 'l1') for Laplace noise, 'l2' for Gaussian noise."
         expected = "a nrjax.Sensitivity, which has a norm"
         check(norm is not None, "sensitivity", self.sensitivity, expected, hint)
-        if norm == "l1":
+        if norm == "l1" or self.noise == "spherical laplace":
             given = {
                 "delta": delta,
                 "tight_at_epsilon": tight_at_epsilon,

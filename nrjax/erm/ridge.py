@@ -107,7 +107,7 @@ class RidgeProblem(Problem):
         """Return X'X and X'y as one private value, with its sensitivity and the utility.
 
         Args:
-            noise: "brownian" (or "gaussian") or "laplace".
+            noise: "brownian" (or "gaussian"), "laplace" or "spherical laplace".
             constants: "paper", "tight" or "l1_rows"; see `nrjax.erm.statistics.sensitivity`.
             relation: relation of the neighbours: "replace", or for people with several rows such as
                 "replace, 3 rows".
@@ -123,7 +123,7 @@ class RidgeProblem(Problem):
         group = self._group(relation)
         sensitivity = statistics.sensitivity(noise, constants, self.dimension).of_rows(group)
         utility = RidgeUtility(*self._quadratic(group), float(self.rows), layout, relation=relation)
-        return Released(statistics.pack(*self.statistics, layout), sensitivity, utility)
+        return Released(statistics.pack(*self.statistics, layout), sensitivity, utility, noise)
 
     def released_optimum(
         self, noise: Noise, constants: OutputConstants = "paper", relation: str = "replace"
@@ -131,7 +131,7 @@ class RidgeProblem(Problem):
         """Return the optimum as a private value, with its sensitivity and the utility.
 
         Args:
-            noise: "brownian" (or "gaussian") or "laplace".
+            noise: "brownian" (or "gaussian"), "laplace" or "spherical laplace".
             constants: "paper" or "tight"; see `nrjax.erm.sensitivity.ridge_output_l2`.
             relation: as for `released`.
 
@@ -147,7 +147,7 @@ class RidgeProblem(Problem):
             number *= math.sqrt(self.dimension)
         utility = RidgeOutputUtility(*self._quadratic(group), relation=relation)
         single = Sensitivity(float(number), norm, "replace")
-        return Released(self.optimum, single.of_rows(group), utility)
+        return Released(self.optimum, single.of_rows(group), utility, noise)
 
     def _group(self, relation: str) -> int:
         """Return the number of rows that are replaced under a relation."""

@@ -118,9 +118,10 @@ class RidgeUtility(RidgeOutputUtility):
     layout: Layout = static()
 
     @property
-    def noise(self) -> str | None:
-        """The kind of noise that the layout is made for, or None if it suits every kind."""
-        return {"isometric": "gaussian", "triangle": "laplace"}.get(self.layout)
+    def noise(self) -> str | tuple[str, ...] | None:
+        """The kinds of noise that the layout is made for, or None if it suits every kind."""
+        kinds = {"isometric": ("gaussian", "spherical laplace"), "triangle": "laplace"}
+        return kinds.get(self.layout)
 
     def hypothesis(self, release: Array) -> Array:
         """Return the minimiser, shape (d,), of the noisy risk over the ball."""

@@ -48,7 +48,7 @@ def layout(noise: Noise, constants: Constants) -> Layout:
 def sensitivity(noise: Noise, constants: Constants, dimension: int) -> Sensitivity:
     """Return the joint sensitivity of X'X and X'y, in the layout for a kind of noise.
 
-    For Gaussian noise it is the l2-sensitivity in the "isometric" layout:
+    For Gaussian and spherical Laplace noise it is the l2-sensitivity in the "isometric" layout:
 
     * "paper" (Whitehouse 2022): `2 sqrt(2)`;
     * "tight": `3/sqrt(2)`, which is attained;

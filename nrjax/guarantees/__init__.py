@@ -11,7 +11,7 @@ from nrjax.guarantees.hockey_stick import HockeyStickBoundary
 from nrjax.guarantees.minimax import MinimaxBoundary
 from nrjax.guarantees.mixtures import RenyiMixture
 from nrjax.guarantees.notions import NOTIONS, Notion
-from nrjax.guarantees.pure import DiscretePureGuarantee, PureGuarantee
+from nrjax.guarantees.pure import DiscretePureGuarantee, PureGuarantee, SphericalPureGuarantee
 from nrjax.guarantees.recipe import BoundaryRecipe
 from nrjax.guarantees.renyi import RenyiBoundary
 
@@ -29,5 +29,6 @@ __all__ = [
     "PureGuarantee",
     "RenyiBoundary",
     "RenyiMixture",
+    "SphericalPureGuarantee",
     "log_uniform",
 ]

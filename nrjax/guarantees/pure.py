@@ -1,4 +1,4 @@
-"""Pure ex-post privacy of Laplace noise: `epsilon = D1 / t`."""
+"""Pure ex-post privacy of Laplace noise: `epsilon = D1 / t`, or `D2 / t` if it is spherical."""
 
 from __future__ import annotations
 
@@ -51,3 +51,19 @@ class DiscretePureGuarantee(PureGuarantee):
     """
 
     noise: ClassVar[str] = "discrete laplace"
+
+
+class SphericalPureGuarantee(PureGuarantee):
+    """The cost `D2 / t` of spherical Laplace noise of scale t (statement 41 of `docs/proofs`).
+
+    Use it with `nrjax.SphericalLaplace`, for vectors whose l2-sensitivity is small. The realised
+    loss never exceeds epsilon (pure differential privacy, delta = 0).
+
+        >>> round(float(nrjax.SphericalPureGuarantee(sensitivity=1.0).epsilon(4.0)), 4)
+        0.25
+
+    Attributes:
+        sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
+    """
+
+    noise: ClassVar[str] = "spherical laplace"

@@ -7,6 +7,7 @@ from nrjax.processes.laplace import IndependentLaplace, Laplace
 from nrjax.processes.laplace_jumps import LaplaceJumps
 from nrjax.processes.paths import noise_path, scan_noise
 from nrjax.processes.skellam import Skellam
+from nrjax.processes.spherical import SphericalLaplace
 
 __all__ = [
     "Brownian",
@@ -16,6 +17,7 @@ __all__ = [
     "Laplace",
     "LaplaceJumps",
     "Skellam",
+    "SphericalLaplace",
     "noise_path",
     "scan_noise",
 ]

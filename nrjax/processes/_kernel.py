@@ -45,11 +45,14 @@ class Coordinates(NoiseProcess):
         """Return the smallest time of a dtype: XLA may flush smaller noise to 0."""
         return noise_range(dtype)[0]
 
-    def status(self, state: Any) -> Array:
+    def status_at(self, time: Array) -> Array:
         """Return `Status.OVERFLOW` if the dtype cannot hold noise of the time, else `RUNNING`."""
-        time = state.time
         held = (time >= self.smallest_time(time.dtype)) & (time <= self.largest_time(time.dtype))
         return jnp.where(held, Status.RUNNING, Status.OVERFLOW).astype(jnp.int32)
+
+    def status(self, state: Any) -> Array:
+        """Return `status_at` the time of a state."""
+        return self.status_at(state.time)
 
 
 class Branches(NamedTuple):
@@ -104,6 +107,14 @@ def uniform_and_complement(bits: Array, dtype: Any) -> tuple[Array, Array]:
 def exponential(bits: Array, dtype: Any) -> Array:
     """Return standard exponential draws, one per word."""
     return -jnp.log(uniform(bits, dtype))
+
+
+def precise_exponential(bits: Array, dtype: Any) -> Array:
+    """Return standard exponential draws, one per word, positive and precise near 0 as well."""
+    draw, complement = uniform_and_complement(bits, dtype)
+    # What the rounding of a draw near 1 lost.
+    lost = jnp.where(draw < 0.5, 0, complement - (1 - draw))
+    return lost - jnp.log(draw)
 
 
 def laplace(bits: Array, dtype: Any) -> Array:

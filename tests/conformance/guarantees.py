@@ -17,6 +17,7 @@ from nrjax.guarantees import (
     PureGuarantee,
     RenyiBoundary,
     RenyiMixture,
+    SphericalPureGuarantee,
 )
 from tests.conformance.common import assert_close, assert_pytree, count_traces
 
@@ -48,6 +49,7 @@ GUARANTEES = (
     ),
     GuaranteeCase("pure", PureGuarantee, 1e-4),
     GuaranteeCase("pure, of integers", DiscretePureGuarantee, 1e-4),
+    GuaranteeCase("pure, of vectors", SphericalPureGuarantee, 1e-4),
 )
 
 

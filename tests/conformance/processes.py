@@ -22,6 +22,7 @@ from nrjax.processes import (
     Laplace,
     LaplaceJumps,
     Skellam,
+    SphericalLaplace,
 )
 from tests.conformance import common
 
@@ -93,6 +94,7 @@ PROCESSES = (
         ),
         integral=True,
     ),
+    ProcessCase("spherical", SphericalLaplace),
 )
 
 
@@ -179,7 +181,11 @@ def check_noise_is_unique(case):
 def check_noise_has_its_name(case):
     """Guarantees go by the name of the noise, whose parameter is the time itself."""
     process, _, times, _ = _inputs(case)
-    stated = {"gaussian": np.sqrt, "laplace": lambda time: np.sqrt(2) * time}.get(process.noise)
+    stated = {
+        "gaussian": np.sqrt,
+        "laplace": lambda time: np.sqrt(2) * time,
+        "spherical laplace": lambda time: np.sqrt(np.prod(process.shape) + 1) * time,
+    }.get(process.noise)
     if stated is not None:
         times = np.asarray(times)
         np.testing.assert_allclose(process.deviation(times), stated(times), rtol=1e-6)
