@@ -15,7 +15,7 @@ from nrjax.erm import _validation, sensitivity
 from nrjax.erm._stated_bounds import StatedBounds, check_signature, spot_check
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output_utility import Loss, OutputUtility
-from nrjax.erm.released import Problem, Released
+from nrjax.erm.released import Problem, Released, released_as
 
 
 def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +97,7 @@ class OutputPerturbation(Problem):
             is_own = utility.sensitivity == risk_sensitivity(self.losses, self.rows)
             changed = risk_sensitivity(self.losses, rows, group) if is_own else None
             utility = dataclasses.replace(utility, sensitivity=changed, relation=relation)
-        return Released(self.value, single.of_rows(group), utility, noise)
+        return released_as(noise, self.value, single.of_rows(group), utility)
 
     @property
     def l2_sensitivity(self) -> Sensitivity:

@@ -102,13 +102,11 @@ class Released(NamedTuple, Generic[U]):
         sensitivity: sensitivity of the value, in the norm that goes with the noise: l2 for
             Gaussian and spherical Laplace noise, l1 for Laplace noise.
         utility: minus the risk of the hypothesis that a release gives.
-        noise: kind of noise; None means Laplace noise for the norm l1, and Gaussian noise for l2.
     """
 
     value: np.ndarray
     sensitivity: Sensitivity
     utility: U
-    noise: Noise | None = None
 
     def mechanism(
         self,
@@ -137,7 +135,7 @@ class Released(NamedTuple, Generic[U]):
         hint = "Write nrjax.Sensitivity(number, 'l1') for Laplace noise, 'l2' for Gaussian noise."
         expected = "a nrjax.Sensitivity, which has a norm"
         check(norm is not None, "sensitivity", self.sensitivity, expected, hint)
-        if norm == "l1" or self.noise == "spherical laplace":
+        if norm == "l1" or isinstance(self, SphericalReleased):
             given = {
                 "delta": delta,
                 "tight_at_epsilon": tight_at_epsilon,
@@ -158,3 +156,21 @@ class Released(NamedTuple, Generic[U]):
             made = brownian(self.value, self.sensitivity, **options)
         process = made.process if process is None else process
         return dataclasses.replace(made, process=process, utility=self.utility)
+
+
+class SphericalReleased(Released[U]):
+    """The specification of a release with spherical Laplace noise, whose guarantee is pure.
+
+    Attributes:
+        value: as in `Released`.
+        sensitivity: l2-sensitivity of the value.
+        utility: as in `Released`.
+    """
+
+
+def released_as(
+    noise: Noise, value: np.ndarray, sensitivity: Sensitivity, utility: U
+) -> Released[U]:
+    """Return the specification of a release for one kind of noise."""
+    kind = SphericalReleased if noise == "spherical laplace" else Released
+    return kind(value, sensitivity, utility)

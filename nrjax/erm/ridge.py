@@ -14,7 +14,7 @@ from nrjax._base.validation import check
 from nrjax.erm import _validation, sensitivity, statistics
 from nrjax.erm._validation import RowNorm
 from nrjax.erm.minimise import Minimum
-from nrjax.erm.released import Problem, Released
+from nrjax.erm.released import Problem, Released, released_as
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.sensitivity import Ball, OutputConstants, ridge_radius
 from nrjax.erm.statistics import Constants
@@ -123,7 +123,8 @@ class RidgeProblem(Problem):
         group = self._group(relation)
         sensitivity = statistics.sensitivity(noise, constants, self.dimension).of_rows(group)
         utility = RidgeUtility(*self._quadratic(group), float(self.rows), layout, relation=relation)
-        return Released(statistics.pack(*self.statistics, layout), sensitivity, utility, noise)
+        value = statistics.pack(*self.statistics, layout)
+        return released_as(noise, value, sensitivity, utility)
 
     def released_optimum(
         self, noise: Noise, constants: OutputConstants = "paper", relation: str = "replace"
@@ -147,7 +148,7 @@ class RidgeProblem(Problem):
             number *= math.sqrt(self.dimension)
         utility = RidgeOutputUtility(*self._quadratic(group), relation=relation)
         single = Sensitivity(float(number), norm, "replace")
-        return Released(self.optimum, single.of_rows(group), utility, noise)
+        return released_as(noise, self.optimum, single.of_rows(group), utility)
 
     def _group(self, relation: str) -> int:
         """Return the number of rows that are replaced under a relation."""

@@ -96,8 +96,9 @@ class Settings:
     task: Literal["logistic", "ridge"] | None = None
     """Model to fit: `logistic` regression (output perturbation) or `ridge` regression (covariance
     perturbation). By default, the one that suits the target."""
-    mechanism: tuple[Literal["brownian", "laplace"], ...] = ("brownian", "laplace")
-    """Noise-reduction mechanisms to compare."""
+    mechanism: tuple[Literal["brownian", "laplace", "spherical"], ...] = ("brownian", "laplace")
+    """Noise-reduction mechanisms to compare. `spherical` is Laplace noise for the l2-sensitivity,
+    which is pure like `laplace` and needs a smaller epsilon in two dimensions or more."""
     test: tuple[Literal["public", "above_threshold", "reduced_above_threshold"], ...] = ("public",)
     """Tests of whether the loss reaches the target loss. `public` reads the loss at no cost, so
     that epsilon covers the releases and not the decision to stop; the others are private."""

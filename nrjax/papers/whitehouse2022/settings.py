@@ -22,8 +22,9 @@ class Settings:
     task: tuple[Literal["logistic", "ridge"], ...] = ("logistic", "ridge")
     """Models to fit: `logistic` regression, its optimum released with noise (output perturbation),
     or `ridge` regression from noisy X'X and X'y (covariance perturbation)."""
-    mechanism: tuple[Literal["brownian", "laplace"], ...] = ("brownian", "laplace")
-    """Noise-reduction mechanisms to compare."""
+    mechanism: tuple[Literal["brownian", "laplace", "spherical"], ...] = ("brownian", "laplace")
+    """Noise-reduction mechanisms to compare. `spherical` is Laplace noise for the l2-sensitivity,
+    which is pure like `laplace` and needs a smaller epsilon in two dimensions or more."""
     test: tuple[Literal["public", "above_threshold", "reduced_above_threshold"], ...] = (
         "public",
         "above_threshold",

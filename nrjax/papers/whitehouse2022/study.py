@@ -13,6 +13,7 @@ import numpy as np
 
 import nrjax
 from nrjax import datasets
+from nrjax._base.sensitivities import Noise
 from nrjax._base.validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Released
@@ -35,6 +36,12 @@ _FLOOR_FACTOR = 1.05
 
 _RESOLUTION = 1e-4
 """Largest error of a curve's losses, as a fraction of the gain over the zero model."""
+
+_NOISES: dict[str, Noise] = {
+    "brownian": "brownian",
+    "laplace": "laplace",
+    "spherical": "spherical laplace",
+}
 
 _OTHER: dict[str, Constants] = {"paper": "tight", "tight": "paper"}
 
@@ -117,8 +124,7 @@ def _on_grid(
     relation: str,
 ) -> tuple[Released, nrjax.Mechanism, nrjax.Grid, np.ndarray]:
     """Return a mechanism's private value, parts and grid, and the epsilon at each time."""
-    brownian = name == "brownian"
-    noise = "brownian" if brownian else "laplace"
+    brownian, noise = name == "brownian", _NOISES[name]
     if isinstance(problem, RidgeProblem):
         released = problem.released(noise, constants, relation)
     else:
