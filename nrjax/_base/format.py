@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+import unicodedata
 from typing import Any
 
 import jax
@@ -72,3 +73,11 @@ def representation(self: Any, **texts: str) -> str:
     texts = {name: format_value(getattr(self, name)) for name in names} | texts
     inside = ", ".join(f"{name}={text}" for name, text in texts.items())
     return f"{type(self).__name__}({inside})"
+
+
+def escaped(text: str) -> str:
+    """Return a text with its control characters as escapes, which a terminal would obey."""
+    return "".join(
+        each.encode("unicode_escape").decode() if unicodedata.category(each) == "Cc" else each
+        for each in text
+    )

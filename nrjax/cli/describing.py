@@ -11,7 +11,10 @@ from nrjax import datasets
 from nrjax._base.validation import check
 from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 
-_OF_A_TABLE = ("target", "bounds", "bounds_file", "missing", "leave_out", "write_bounds", "read")
+_OF_A_TABLE = (
+    *("target", "bounds", "bounds_file", "missing", "leave_out", "person", "rows_per_person"),
+    *("write_bounds", "read"),
+)
 """Options that describe a table."""
 
 
@@ -40,6 +43,10 @@ class Data:
     """Rule for missing cells, as for `nrjax run regression`: drop, or COLUMN=VALUE."""
     leave_out: tuple[str, ...] = ()
     """Columns that are not used."""
+    person: str | None = None
+    """Column that identifies people, as for `nrjax run regression`."""
+    rows_per_person: int | None = None
+    """Largest number of rows of a person."""
     write_bounds: Path | None = None
     """File to which a template of bounds is written, for --bounds-file. It must not exist."""
     read: tuple[str, ...] = ()
@@ -57,6 +64,8 @@ class Data:
                 check(not value, option, value, "left out without a table", hint)
             self._list()
             return
+        file, expected = self.write_bounds, "a file that does not exist yet"
+        check(file is None or not file.exists(), "--write-bounds", str(file), expected)
         bounds = stated_bounds(self.bounds, self.bounds_file)
         description = datasets.describe(
             self.table,
@@ -64,6 +73,8 @@ class Data:
             bounds=bounds,
             missing=parsed_missing(self.missing),
             leave_out=self.leave_out,
+            person=self.person,
+            rows_per_person=self.rows_per_person,
             read=parsed_read(self.read),
         )
         print(description)

@@ -124,7 +124,8 @@ def _as_dates(where: str, name: str, column: np.ndarray, stated: Any) -> np.ndar
     bad = int(np.sum(np.isnat(dates)))
     hint = (
         f"{bad:,} of {len(column):,} cells are no ISO date. Write dates as 2020-01-31. Other forms "
-        "are read by pandas.to_datetime(column, format=...)."
+        "are read by pandas.to_datetime(column, format=...), in the shell by --read "
+        f"parse_dates={name} (with dayfirst=True, if the day comes first)."
     )
     check(bad == 0, f"column {name!r} of {where}", "text", "dates, as its bounds are", hint)
     return dates
@@ -148,7 +149,10 @@ def indicators(
         values = set(column.tolist())
         got = f"text of {len(values)} values"
         expected = f"numbers (1000, not 1,000), or text of at most {MAX_CATEGORIES} values"
-        hint = "Leave it out (leave_out), recode it, or list its categories in the bounds."
+        hint = (
+            "Leave it out (leave_out, in the shell --leave-out), recode it, or list its categories "
+            "in the bounds."
+        )
         hint += _warnings.kind_of_text(values, rows)
         check(len(values) <= MAX_CATEGORIES, f"column {name!r} of {where}", got, expected, hint)
         remarks = _warnings.unlisted(short, name, values, rows)
@@ -240,7 +244,9 @@ def infer_task(where: str, y: np.ndarray) -> str:
     values = len(set(y.tolist()))
     ok = values == 2 or is_numeric(y)
     got = f"{values:,} different values"
-    hint = "Of several classes, predict one against the rest." if values > 2 else ""
+    hint = (
+        "Of several classes, predict one against the rest: recode the column." if values > 2 else ""
+    )
     check(ok, f"values of the target of {where}", got, "two labels, or numbers", hint)
     return "logistic" if values == 2 else "ridge"
 

@@ -9,7 +9,7 @@ import numpy as np
 from nrjax._base.validation import check
 from nrjax.datasets._cells import as_date, is_number, is_numeric
 from nrjax.datasets._columns import LARGEST, is_range
-from nrjax.datasets._rows import MOST_NAMES, Problems, listed
+from nrjax.datasets._rows import MOST_NAMES, Problems, listed, similar
 
 Bounds = Mapping[str, Any] | Literal["data"] | None
 """By column (LOW, HIGH) or a list of categories; "data"; or None for columns as they are."""
@@ -35,7 +35,8 @@ def by_name(
     check(len(stated) == len(bounds), "bounds", list(bounds), expected)
     unknown = [name for name in stated if name not in names]
     with problems:
-        check(not unknown, "bounds", unknown, f"of columns of {where}: {listed(names)}")
+        expected = f"of columns of {where}: {listed(names)}"
+        check(not unknown, "bounds", unknown, expected, similar(unknown, names))
     return stated
 
 

@@ -3,11 +3,13 @@
 import re
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nrjax._base.pytrees import record
+from nrjax.datasets import _people
 from nrjax.datasets._cells import as_cells, as_column, is_numeric, is_text, missing_in
 from nrjax.datasets._columns import LARGEST, MAX_CATEGORIES
 
@@ -29,7 +31,7 @@ _COMMA = re.compile(r"[-+]?\d+,\d+")
 _GROUPS = re.compile(r"([-+]?\d{1,3})([,.' ]\d{3})+([.,]\d+)?")
 _NUMBER_LIKE = re.compile(r"[-+(<>~]*[$€£]?\s*\d[\d.,' ]*\s*[%$€£)]?")
 _DIGIT = re.compile(r"\d")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?|\d{1,4}[./]\d{1,2}[./]\d{2,4}")
+_DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)|\d{4}([./-])\d{1,2}\5\d{1,2}")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?")
 
 
@@ -47,7 +49,9 @@ class Column(NamedTuple):
             "numbers with units", "infinite numbers", "a class", "free text", "many categories",
             "mostly missing", "a constant", or "".
         hint: what to do about it, or "".
-        read: options of `read` that make numbers of the text, such as "decimal=,", or "".
+        read: options of `read` that make numbers or dates of the text, such as "decimal=,", or "".
+        may_be_people: whether the column may identify people who have several rows, by its name or
+            by its number of different values.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Column(NamedTuple):
     looks_like: str = ""
     hint: str = ""
     read: str = ""
+    may_be_people: bool = False
 
     @property
     def left_out(self) -> bool:
@@ -84,6 +89,12 @@ def described(name: str, column: Any, stated: Any = None) -> Column:
     return _understood(name, missing, cells)
 
 
+def people_in(column: Any) -> list[Any]:
+    """Return the person of each row that names one."""
+    cells = as_cells(column)
+    return cells[~missing_in(cells)].tolist()
+
+
 def _understood(name: str, missing: int, cells: np.ndarray) -> Column:
     """Return how the cells of a column are understood that are not missing."""
     try:
@@ -91,22 +102,22 @@ def _understood(name: str, missing: int, cells: np.ndarray) -> Column:
     except ValueError as error:
         return Column(name, "mixed", missing, 0, 0, "", f"{error} Or leave it out.")
     if is_text(complete):
-        return Column(name, "text", missing, *_of_texts(name, complete.tolist()))
-    if is_numeric(complete):
-        return Column(name, "numbers", missing, *_of_numbers(name, complete.astype(np.float64)))
-    kind = "booleans" if complete.dtype.kind == "b" else "dates"
-    return Column(name, kind, missing, 0, len(np.unique(complete)))
+        column = Column(name, "text", missing, *_of_texts(name, complete.tolist()))
+        is_key = column.looks_like in ("an id", "many categories")
+    elif is_numeric(complete):
+        numbers = complete.astype(np.float64)
+        column = Column(name, "numbers", missing, *_of_numbers(name, numbers))
+        is_key = column.looks_like in ("", "an id") and bool((numbers == np.floor(numbers)).all())
+    else:
+        kind = "booleans" if complete.dtype.kind == "b" else "dates"
+        return Column(name, kind, missing, 0, len(np.unique(complete)))
+    is_shared = MAX_CATEGORIES < column.values < len(cells)
+    is_shared |= _people.may_be_shared(name, column.values, len(cells))
+    return column._replace(may_be_people=is_key and is_shared)
 
 
-_PERSON = (
-    "Leave it out. If it identifies people, epsilon covers all of their rows with --person and "
-    "--rows-per-person (person=, rows_per_person=)."
-)
+_SHARED = f"Leave it out. {_people.HINT}"
 """The hint for an id that several rows share."""
-
-
-def _is_called_id(name: str) -> bool:
-    return re.search(r"(^|[_. ])(id|key|nr|no|index|rownames?)$", name.lower()) is not None
 
 
 def _of_numbers(name: str, numbers: np.ndarray) -> tuple[int, int, str, str]:
@@ -118,10 +129,10 @@ def _of_numbers(name: str, numbers: np.ndarray) -> tuple[int, int, str, str]:
     if len(values) == 1:
         return 0, 1, "a constant", ""
     counted = len(values) == values[-1] - values[0] + 1 >= _LEAST_ROWS_OF_AN_ID
-    if whole and len(values) == len(numbers) and (_is_called_id(name) or counted):
+    if whole and len(values) == len(numbers) and (_people.is_called_id(name) or counted):
         return 0, len(values), "an id", "Leave it out."
-    if whole and len(values) > MAX_CATEGORIES and _is_called_id(name):
-        return 0, len(values), "an id", _PERSON
+    if whole and _people.may_be_shared(name, len(values), len(numbers)):
+        return 0, len(values), "an id", _SHARED
     if whole and 3 <= len(values) <= _MOST_CLASSES and 2 * len(values) <= len(numbers):
         return 0, len(values), "a class", ""
     return 0, len(values), "", ""
@@ -135,16 +146,10 @@ def _of_texts(name: str, cells: list[str]) -> tuple[int, int, str, str, str]:
     def count(pattern: re.Pattern[str]) -> int:
         return sum(n for text, n in texts.items() if pattern.fullmatch(text))
 
+    if count(_ISO) == size:
+        return 0, values, "dates", "", ""
     if count(_DATE) == size:
-        if count(_ISO) == size:
-            return 0, values, "dates", "", ""
-        return (
-            0,
-            values,
-            "dates in another format",
-            "Write dates as YYYY-MM-DD, or leave it out.",
-            "",
-        )
+        return 0, values, "dates in another format", *_of_dates(name, texts)
     plain = count(_NUMBER)
     if 2 * max(plain, count(_NUMBER_LIKE)) >= size:
         return size - plain, values, *_of_number_texts(texts, size, plain)
@@ -153,14 +158,28 @@ def _of_texts(name: str, cells: list[str]) -> tuple[int, int, str, str, str]:
     length = sum(len(text) * n for text, n in texts.items()) / size
     if values > MAX_CATEGORIES and length >= _FREE_TEXT:
         return 0, values, "free text", "Leave it out.", ""
-    if values == size and (_is_called_id(name) or size >= _LEAST_ROWS_OF_AN_ID):
+    if values == size and (_people.is_called_id(name) or size >= _LEAST_ROWS_OF_AN_ID):
         return 0, values, "an id", "Leave it out.", ""
-    if values > MAX_CATEGORIES and _is_called_id(name):
-        return 0, values, "an id", _PERSON, ""
+    if _people.may_be_shared(name, values, size):
+        return 0, values, "an id", _SHARED, ""
     if values > MAX_CATEGORIES:
         hint = "List the categories that matter in its bounds, or leave it out."
         return 0, values, "many categories", hint, ""
     return 0, values, "a class", "", ""
+
+
+def _of_dates(name: str, texts: Iterable[str]) -> tuple[str, str]:
+    """Return how to read dates that are not written as YYYY-MM-DD, and the options of `read`."""
+    parts = [found for text in texts if (found := _DATE.fullmatch(text)) and found[1]]
+    dotted = any(found[2] == "." for found in parts)
+    after = " (and dayfirst=True, if the day comes first)"
+    if dotted or any(int(found[1]) > 12 for found in parts):
+        days, after = ["dayfirst=True"], ""
+    else:
+        days, after = [], after if all(int(found[3]) <= 12 for found in parts) and parts else ""
+    listed = f"parse_dates={[name]}" if re.search(r"[],[]", name) else f"parse_dates={name}"
+    read = shlex.join([listed, *days])
+    return f"Write dates as YYYY-MM-DD, add --read {read}{after}, or leave it out.", read
 
 
 def _of_number_texts(texts: Counter[str], size: int, plain: int) -> tuple[str, str, str]:
@@ -181,4 +200,4 @@ def _of_number_texts(texts: Counter[str], size: int, plain: int) -> tuple[str, s
         reads, use = ["na_values=WORD"], "for each word that means missing"
     else:
         return "numbers with units", "Write numbers without units, or leave it out.", ""
-    return "numbers", f"Add --read {shlex.join(reads)} {use}.", " ".join(reads)
+    return "numbers", f"Add --read {shlex.join(reads)} {use}.", shlex.join(reads)

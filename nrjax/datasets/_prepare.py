@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax._base.format import escaped
 from nrjax._base.validation import check
-from nrjax.datasets import _columns, _warnings
+from nrjax.datasets import _columns, _people, _warnings
 from nrjax.datasets._cells import is_numeric, is_text
 from nrjax.datasets._columns import LARGEST, PreparedColumn, is_range
 from nrjax.datasets._dataset import (
@@ -26,6 +27,7 @@ from nrjax.datasets._rows import (
     RowRules,
     check_people,
     check_rules,
+    counted,
     listed,
     used_columns,
 )
@@ -108,6 +110,7 @@ def prepare(
     longest = None if limits is None else len(made)
     x, done, from_norms = _within_unit_norm(x, normalise, longest, divisor)
     warned = [remark for each in (goal, *made) for remark in each.remarks]
+    warned += read.shared
     if divisor is None:
         warned += uneven or dominant_column(table.name, x, owners, normalise or "l2_rows")
     derived = [*read.derived, goal.derived, *(each.derived for each in made)]
@@ -117,11 +120,9 @@ def prepare(
     way = _AS_THEY_ARE if limits is None else _CLIPPED
     features = [each.done for each in made[:_SHOWN]]
     features += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
-    on_rows = "; ".join([f"{len(x):,} rows", *_on_rows(rules, read.done)])
-    summary = (
-        f"{table.title}: {task} regression of {goal.done} on {', '.join(features)}; {on_rows}.",
-        f"{way} {done}. {taken}.",
-    )
+    on_rows = "; ".join([counted(len(x), "row"), *_on_rows(rules, read.done)])
+    of = f"{task} regression of {goal.done} on {', '.join(features)}"
+    summary = (escaped(f"{table.title}: {of}; {on_rows}."), escaped(f"{way} {done}. {taken}."))
     most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)
     remarks = (*summary, *warned)
     units = None if divisor is None else _units(goal, made, divisor)
@@ -161,6 +162,7 @@ class _ReadColumns(NamedTuple):
         derived: "the task", in a list, if the data decided it.
         from_data: name of the bounds that were taken from the data, or "".
         done: what was done to rows and cells.
+        shared: warnings about columns that may identify people who have several rows.
     """
 
     task: str
@@ -170,6 +172,7 @@ class _ReadColumns(NamedTuple):
     derived: list[str]
     from_data: str
     done: Sequence[str]
+    shared: Sequence[str]
 
 
 def _read_columns(
@@ -202,6 +205,7 @@ def _read_columns(
         for name in without_bounds(limits, columns, target, task, where, problems):
             del columns[name]
     goal, made = None, {}
+    shared = _people.warnings_of(raw, (target,)) if rules.person is None else []
     for name, column in columns.items():
         stated, order = (limits or {}).get(name), used.orders.get(name)
         with problems:
@@ -214,10 +218,12 @@ def _read_columns(
     if used.people is not None:
         with problems:
             check_people(rules, where, used.people[:rows])
+    if problems:
+        problems += (text.removeprefix("Warning: ") for text in shared)
     problems.raise_any(where)
     assert goal is not None
     assert task is not None
-    return _ReadColumns(task, limits, goal, made, derived, from_data, used.done)
+    return _ReadColumns(task, limits, goal, made, derived, from_data, used.done, shared)
 
 
 def _on_rows(rules: RowRules, done: Sequence[str]) -> list[str]:

@@ -3,6 +3,8 @@
 import difflib
 import inspect
 import itertools
+import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ from nrjax.datasets._separators import (
     encoding_mark,
     exact_separator,
     find_separator,
+    likely_encoding,
     lines_of,
 )
 
@@ -55,6 +58,12 @@ _DIALECT = (
 )
 """Options of `read_csv` that decide where a cell begins and ends."""
 
+_CONVERSIONS = (
+    *("thousands", "decimal", "dtype", "converters", "parse_dates", "date_format", "dayfirst"),
+    *("keep_date_col", "date_parser", "cache_dates"),
+)
+"""Options of `read_csv` and `read_excel` that turn cells into numbers and dates."""
+
 _WITHOUT_VALUES = ("ParserError", "EmptyDataError")
 """Errors of `read_csv` whose messages have no values of the data."""
 
@@ -86,6 +95,13 @@ def is_matrix(path: PathLike) -> bool:
     return suffix_of(path) == _MATRIX
 
 
+def has_option(path: PathLike, option: str = "parse_dates") -> bool:
+    """Return whether the function of pandas that reads a file has an option."""
+    name = _READERS.get(suffix_of(path))
+    known = () if name is None else inspect.signature(getattr(extra("pandas"), name)).parameters
+    return option in known
+
+
 def read_frame(
     path: Path, options: Mapping[str, Any] | None = None, listed: Any = None
 ) -> FileTable:
@@ -107,7 +123,14 @@ def read_frame(
         return _read_text(pandas, path, options, listed if isinstance(listed, Mapping) else {})
     if name == "read_sas":  # else text is bytes
         options = {"encoding": "infer", **options}
-    return FileTable(_call(reader, path, options))
+    if name == "read_excel" and "sheet_name" not in options:
+        names = list(_called(reader, path, options | {"sheet_name": None}))
+        hint = f"State it: read={{'sheet_name': {names[0]!r}}}, in the shell --read "
+        hint += shlex.quote(f"sheet_name={names[0]}") + ". No other sheet is read."
+        check(len(names) == 1, f"sheet of {path}", names, "stated, if there are several", hint)
+        options["sheet_name"] = names[0]
+    frame = _call(reader, path, options)
+    return FileTable(_with_marks_in_place(reader, path, options, frame))
 
 
 def _check_options(name: str, reader: Any, options: Mapping[str, Any]) -> None:
@@ -125,17 +148,26 @@ def _call(reader: Any, path: Path, options: Mapping[str, Any]) -> Any:
     Raises:
         ModuleNotFoundError: a package that pandas needs for this kind of file is not installed.
     """
+    frame = _called(reader, path, options)
+    ok = hasattr(frame, "columns")
+    check(ok, f"content of {path}", type(frame).__name__, "one table", "Choose one by `read`.")
+    return frame
+
+
+def _called(reader: Any, path: Path, options: Mapping[str, Any]) -> Any:
+    """Return what a function of pandas reads, or raise an error that names the file."""
     try:
-        frame = reader(path, **options)
+        return reader(path, **options)
     except ImportError as error:
         package = _NEEDED.get(suffix_of(path))
         raise ModuleNotFoundError(
             f"{path.name} needs a package to be read: pip install {package}", name=package
         ) from error
     except UnicodeDecodeError as error:
+        name = likely_encoding(path)
         raise ValueError(
             f"{path} could not be read as {error.encoding}. State its encoding: "
-            "read={'encoding': 'latin-1'}, in the shell --read encoding=latin-1."
+            f"read={{'encoding': {name!r}}}, in the shell --read encoding={name}."
         ) from error
     except OSError:
         raise
@@ -144,8 +176,30 @@ def _call(reader: Any, path: Path, options: Mapping[str, Any]) -> Any:
         if kind == "csv" and type(error).__name__ not in _WITHOUT_VALUES:
             found = "cells do not suit the options of `read`"  # the error may quote a cell
         raise ValueError(f"{path} could not be read as {kind.upper()}: {found}") from None
-    ok = hasattr(frame, "columns")
-    check(ok, f"content of {path}", type(frame).__name__, "one table", "Choose one by `read`.")
+
+
+def _with_marks_in_place(reader: Any, path: Path, options: Mapping[str, Any], frame: Any) -> Any:
+    """Return a frame in which a column is text if its marks do not separate thousands.
+
+    pandas drops the mark wherever it stands, and makes numbers of dates such as 27.06.2023.
+    """
+    mark, decimal = options.get("thousands"), options.get("decimal", ".")
+    if not mark:
+        return frame
+    grouped = re.compile(
+        rf"[-+]?\d{{1,3}}({re.escape(mark)}\d{{2,3}})*({re.escape(mark)}\d{{3}})"
+        rf"({re.escape(decimal)}\d*)?([eE][-+]?\d+)?"
+    )
+    plain = {n: value for n, value in options.items() if n not in _CONVERSIONS}
+    cells = _call(reader, path, plain | {"dtype": str if reader.__name__ == "read_csv" else object})
+    for place, name in enumerate(frame.columns):
+        column = frame.iloc[:, place]
+        if column.dtype.kind not in "iufc":
+            continue
+        texts = cells.iloc[:, place]
+        is_marked = [isinstance(text, str) and mark in text for text in texts]
+        if not all(grouped.fullmatch(text.strip()) for text in texts[is_marked]):
+            frame[name] = texts
     return frame
 
 
@@ -160,6 +214,7 @@ def _read_text(pandas: Any, path: Path, options: dict[str, Any], listed: Mapping
         options["sep"] = r"\s+" if separator == " " else separator
     low = {} if options.get("engine", "c") != "c" else {"low_memory": False}
     frame = _call(pandas.read_csv, path, low | options)
+    frame = _with_marks_in_place(pandas.read_csv, path, low | options, frame)
     _check_names(pandas, path, options, frame)
     said = [] if separator in ("", ",") else [f"separated by {SEPARATORS[separator]}"]
     if mark == "utf-16":

@@ -1,5 +1,6 @@
 """The rows and columns of a table that are used: missing cells, columns left out, and people."""
 
+import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -87,9 +88,34 @@ class Problems(list[str]):
         if len(self) > 1:
             more = [f"{len(self) - MOST_NAMES} more problems"] if len(self) > MOST_NAMES else []
             lines = "".join(f"\n* {line}" for line in [*self[:MOST_NAMES], *more])
-            raise ValueError(f"{where} has {len(self)} problems:{lines}")
+            raise TableError(f"{where} has {len(self)} problems:{lines}", self)
         if self:
-            raise ValueError(self[0])
+            raise TableError(self[0], self)
+
+
+class TableError(ValueError):
+    """The error of a table that cannot be used, with its problems as separate messages."""
+
+    def __init__(self, message: str, problems: Sequence[str]):
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.problems)
+
+
+def similar(unknown: Sequence[Any], names: Sequence[str]) -> str:
+    """Return a question on the column whose name is most like the first unknown one, or ""."""
+    folded = {name.casefold(): name for name in names}
+    for name in map(str, unknown):
+        if close := difflib.get_close_matches(name.casefold(), folded, 1):
+            return f"Did you mean {folded[close[0]]!r}?"
+    return ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun, such as "1 row" and "2 rows"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(names: Sequence[Any]) -> str:
@@ -110,7 +136,8 @@ def check_rules(rules: RowRules, where: str, names: Sequence[str], target: str) 
     people = [] if person is None else [person]
     for argument, values in (("leave_out", leave_out), ("missing", filled), ("person", people)):
         unknown = [name for name in values if str(name) not in names]
-        check(not unknown, argument, unknown, f"made of columns of {where}: {listed(names)}")
+        expected = f"made of columns of {where}: {listed(names)}"
+        check(not unknown, argument, unknown, expected, similar(unknown, names))
     left_out = [*map(str, leave_out)]
     check(target not in left_out, "leave_out", leave_out, "a list of columns other than the target")
     ok = str(person) not in (target, *left_out)
@@ -119,6 +146,9 @@ def check_rules(rules: RowRules, where: str, names: Sequence[str], target: str) 
         hint = "Name the column that identifies people: person='id' (--person id)."
         check(most is None, "rows_per_person", most, "None without person", hint)
     else:
+        hint = "For example rows_per_person=3, in the shell --rows-per-person 3."
+        expected = f"stated with person {person!r}: the largest number of rows of a person"
+        check(most is not None, "rows_per_person", most, expected, hint)
         check_integer("rows_per_person", most, 1)
 
 
@@ -151,13 +181,15 @@ def used_columns(
             if name in cells and gaps[name].any():
                 with problems:
                     cells[name] = _filled(name, cells[name], gaps[name], value)
-                    done.append(f"{gaps[name].sum():,} missing cells of {name} were filled in")
+                    done.append(_filled_in(int(gaps[name].sum()), name))
                 gaps[name] = np.zeros_like(gaps[name])
     incomplete = [name for name, gap in gaps.items() if gap.any()]
     if rules.missing == "drop":
         bad = np.any(list(gaps.values()), axis=0)
         check(not bad.all(), f"rows of {where}", 0, "left after dropping those with missing cells")
-        done += [f"{bad.sum():,} rows with missing cells were dropped"] if bad.any() else []
+        was = "was" if bad.sum() == 1 else "were"
+        dropped = f"{counted(int(bad.sum()), 'row')} with missing cells {was} dropped"
+        done += [dropped] if bad.any() else []
         cells = {name: array[~bad] for name, array in cells.items()}
         incomplete = []
     elif incomplete:
@@ -175,6 +207,12 @@ def used_columns(
     person = None if rules.person is None else columns.pop(str(rules.person), None)
     people = None if person is None else person.tolist()
     return UsedColumns(columns, orders, tuple(done), people, incomplete)
+
+
+def _filled_in(number: int, name: str) -> str:
+    """Return what was done to the missing cells of a column."""
+    was = "was" if number == 1 else "were"
+    return f"{counted(number, 'missing cell')} of {name} {was} filled in"
 
 
 def _filled(name: str, cells: np.ndarray, gaps: np.ndarray, value: Any) -> np.ndarray:

@@ -18,6 +18,8 @@ SEPARATORS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'", " ": "blanks"}
 _HEAD = 2**16
 """Number of characters from which the separator is found."""
 
+_ALL_BUT_C1 = bytes({*range(256)} - {*range(0x80, 0xA0)})
+
 _MARKS = {
     b"\xff\xfe\0\0": "utf-32",
     b"\0\0\xfe\xff": "utf-32",
@@ -32,6 +34,18 @@ def encoding_mark(path: Path) -> str:
     with _opened(path) as stream:
         start = stream.read(4)
     return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "")
+
+
+def likely_encoding(path: Path) -> str:
+    """Return an encoding with one byte per character for a file that is no UTF-8.
+
+    The bytes from 0x80 to 0x9f are letters and signs in cp1252, and control characters in latin-1.
+    """
+    with _opened(path) as stream:
+        while block := stream.read(2**20):
+            if block.translate(None, _ALL_BUT_C1):
+                return "cp1252"
+    return "latin-1"
 
 
 @contextlib.contextmanager

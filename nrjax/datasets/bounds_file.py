@@ -18,6 +18,7 @@ _RANGE = {"low", "high"}
 _HEAD = """\
 # Bounds of {name}. Replace LOW and HIGH, CATEGORIES and LABELS by what you know without the data:
 #     age = {{ low = 18, high = 90 }}        numbers are clipped to this range
+#     since = {{ low = 2015-01-01, high = 2025-12-31 }}        dates
 #     city = ["Bern", "Basel, Stadt"]      text, or numbers that are codes
 # A line that you delete for a column of text lets the data decide, which is not private.
 """

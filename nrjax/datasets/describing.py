@@ -1,26 +1,34 @@
 """A dry run: how each column of a table is understood, what is wrong, and which bounds to state."""
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nrjax._base.format import escaped
 from nrjax._base.pytrees import record
 from nrjax._base.validation import check
 from nrjax.datasets import _frames, bounds_file, tables
 from nrjax.datasets._files import PathLike
-from nrjax.datasets._looks import Column, described
+from nrjax.datasets._looks import Column, described, people_in
+from nrjax.datasets._plan import FILE, Plan
 from nrjax.datasets._prepare import Bounds, prepare
-from nrjax.datasets._rows import Missing, RowRules, listed
+from nrjax.datasets._reading import has_option
+from nrjax.datasets._rows import (
+    Missing,
+    RowRules,
+    TableError,
+    check_people,
+    counted,
+    listed,
+    similar,
+)
 
 _SHOWN = 60
 """Largest number of columns that a description lists one by one, and of problems."""
 
-_MOST_TYPED = 20
-"""Largest number of bounds in a command. More are for a file."""
-
-_FILE = "bounds.toml"
+_MOST_PEOPLE = 5
+"""Largest number of columns that may identify people which a description names."""
 
 
 @record
@@ -32,9 +40,11 @@ class Description(NamedTuple):
         rows: number of rows.
         columns: all columns, in order.
         problems: sentences on what a run would refuse or misunderstand.
-        command: what to type to run a regression, with placeholders in place of bounds.
+        command: what to type to run a regression, with placeholders in place of bounds; "" if the
+            target must be recoded first.
         template: text of a file of bounds with placeholders, for `--bounds-file`.
         verdict: what the stated bounds make of the table, or "".
+        people: columns that may identify people who have several rows, if `person` is not stated.
     """
 
     name: str
@@ -44,6 +54,7 @@ class Description(NamedTuple):
     command: str
     template: str
     verdict: str = ""
+    people: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         headings = ("column", "kind", "missing", "no number", "values", "looks like")
@@ -52,7 +63,8 @@ class Description(NamedTuple):
             for c in self.columns[:_SHOWN]
         ]
         widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-        lines = [f"{self.name}: {self.rows:,} rows, {len(self.columns):,} columns", ""]
+        size = f"{counted(self.rows, 'row')}, {counted(len(self.columns), 'column')}"
+        lines = [escaped(f"{self.name}: {size}"), ""]
         for row in (headings, *cells):
             aligned = (
                 cell.rjust(width) if 2 <= place <= 4 else cell.ljust(width)
@@ -65,11 +77,22 @@ class Description(NamedTuple):
         if len(self.problems) > _SHOWN:
             lines.append(f"* {len(self.problems) - _SHOWN:,} more problems")
         lines += ["No problem was found."] if not self.problems else []
-        lines += ["", "To run, with what you know without the data in capital letters:", ""]
-        lines += [f"    {self.command}"]
-        if _FILE in self.command:
+        if self.people:
+            names = " or ".join(repr(_cut(name)) for name in self.people[:_MOST_PEOPLE])
+            lines += [
+                "",
+                "Epsilon covers one row. If a person may have several rows, name the column that "
+                "identifies people by --person and --rows-per-person (person=, rows_per_person=). "
+                f"By the number of different values it may be {names}.",
+            ]
+        if self.command:
+            lines += ["", "To run, with what you know without the data in capital letters:", ""]
+            lines += [f"    {self.command}"]
+        else:
+            lines += ["", "A line to type follows when the target is recoded."]
+        if FILE in self.command:
             written = "--write-bounds of nrjax data, and `template` in Python,"
-            lines += ["", f"{written} have the text of {_FILE} to fill in."]
+            lines += ["", f"{written} have the text of {FILE} to fill in."]
         lines += ["", self.verdict] if self.verdict else []
         return "\n".join(lines)
 
@@ -81,6 +104,8 @@ def describe(
     bounds: Bounds | PathLike = None,
     missing: Missing = "refuse",
     leave_out: Sequence[str] = (),
+    person: str | None = None,
+    rows_per_person: int | None = None,
     read: Mapping[str, Any] | None = None,
     name: str = "table",
 ) -> Description:
@@ -96,6 +121,9 @@ def describe(
             the table.
         missing: rule for missing cells, as for `from_frame`.
         leave_out: names of columns that are not used.
+        person: name of the column that identifies people, as for `from_frame`.
+        rows_per_person: largest number of rows of a person, as for `from_frame`. The description
+            says if a person has more.
         read: options of the function of pandas that reads the file.
         name: name of a table that is no file.
 
@@ -117,29 +145,85 @@ def describe(
         name += f" ({read_as})" if read_as else ""
     else:
         raw = _frames.columns_of(table, name)
-    expected, hint = f"a column of {name}: {listed(list(raw))}", "Name the column to predict."
-    check(target is None or target in raw, "target", target, expected, hint)
+    where = f"of {name}: {listed(list(raw))}"
+    hint = similar([target], list(raw)) or "Name the column to predict."
+    check(target is None or target in raw, "target", target, f"a column {where}", hint)
+    person = None if person is None else str(person)
+    usable = person is None or (person in raw and person != target and person not in leave_out)
+    expected = f"a column other than the target and those left out, {where}"
+    check(usable, "person", person, expected, similar([person], list(raw)))
+    hint = "Name the column that identifies people: person='id' (--person id)."
+    check(person or not rows_per_person, "rows_per_person", rows_per_person, "left out", hint)
     stated = limits if isinstance(limits, Mapping) else {}
     columns = tuple(
         described(each, column, stated.get(each))
         for each, column in raw.items()
         if each not in leave_out
     )
-    rows = len(next(iter(raw.values()))) if raw else 0
-    problems = _problems(columns, rows, target, missing)
-    verdict = ""
-    if target is not None and limits is not None:
+    columns = tuple(
+        column._replace(looks_like="the person", hint="") if column.name == person else column
+        for column in columns
+    )
+    rows, rules = len(next(iter(raw.values()))) if raw else 0, RowRules(missing, leave_out)
+    rules = rules._replace(person=person, rows_per_person=rows_per_person)
+    problems, fatal = _problems(columns, rows, target, missing), _unpredictable(columns, target)
+    if any("\x80" <= letter <= "\x9f" for each in raw for letter in each):
+        problems.append(
+            "names of columns have control characters: state the encoding of the file, such as "
+            "--read encoding=cp1252 (read={'encoding': 'cp1252'})."
+        )
+    problems += fatal
+    verdict, wrong = "", []
+    if person is not None and rows_per_person is None:
+        problems.append(
+            "state the largest number of rows of a person, which you know without the data: "
+            "--rows-per-person NUMBER (rows_per_person=)."
+        )
+    elif target is not None and limits is not None:
         try:
-            rules = RowRules(missing, leave_out)
             data_set = prepare(tables.table_of(raw, target, name, name), limits, rules=rules)
-            verdict = "\n".join(["With these bounds:", *data_set.remarks])
+            verdict = "\n".join(["With these bounds:", data_set.summary])
+            wrong = [r.removeprefix("Warning: ") for r in data_set.remarks if r.startswith("Warn")]
+        except ValueError as error:
+            wrong = error.problems if isinstance(error, TableError) else [str(error)]
+        said = [f"the target {target!r} has ", f"columns of {name} must be without missing values"]
+        said += ["values of the target of "] if fatal else []
+        said += [f"{column.name!r} may identify people" for column in columns if column.hint]
+        problems += [each for each in wrong if not each.startswith(tuple(said))]
+    elif person is not None:
+        try:
+            check_people(rules, name, people_in(raw[person]))
         except ValueError as error:
             problems.append(str(error))
-    plan = _Plan.of(columns, target, stated, read or {}, missing, leave_out)
-    command = plan.in_python() if path is None else plan.in_shell(path)
-    file = "table" if path is None else path.name
+    fitting = {n: each for n, each in stated.items() if n in raw and not _misfits(n, wrong)}
+    in_shell = path is not None
+    plan = Plan.of(columns, target, fitting, read or {}, rules, in_shell and has_option(path))
+    command = plan.in_shell(path) if in_shell else plan.in_python()
+    file = path.name if in_shell else "table"
     template = bounds_file.template(file, plan.ranges, plan.lists, plan.labels)
-    return Description(name, rows, columns, tuple(problems), command, template, verdict)
+    shared = (
+        c.name for c in columns if c.may_be_people and c.looks_like != "an id" and c.name != target
+    )
+    people = () if person is not None else tuple(shared)
+    command = "" if fatal else command
+    return Description(name, rows, columns, tuple(problems), command, template, verdict, people)
+
+
+def _misfits(name: str, problems: Sequence[str]) -> bool:
+    """Return whether problems say that the stated bounds of a column do not suit it."""
+    starts = f"bounds of {name!r} must", f"column {name!r} of "
+    return any(each.startswith(starts) for each in problems)
+
+
+def _unpredictable(columns: Sequence[Column], target: str | None) -> list[str]:
+    """Return a sentence on a target that cannot be predicted as it is, in a list."""
+    return [
+        f"the target {c.name!r} is text of {c.values:,} values: two labels, or numbers, can be "
+        "predicted. Recode it first, such as one value against all others."
+        for c in columns
+        if c.name == target and c.kind == "text" and c.values != 2
+        if not (c.has_range or c.looks_like == "dates in another format")
+    ]
 
 
 def _problems(columns: Sequence[Column], rows: int, target: str | None, rule: Missing) -> list[str]:
@@ -150,8 +234,8 @@ def _problems(columns: Sequence[Column], rows: int, target: str | None, rule: Mi
         is_open = rule == "refuse" if isinstance(rule, str) else column.name not in rule
         if column.missing and is_open and not column.left_out:
             problems.append(
-                f"{shown} has {column.missing:,} missing cells of {rows:,}: fill them in, or drop "
-                "these rows (missing='drop', in the shell --missing drop)."
+                f"{shown} has {counted(column.missing, 'missing cell')} of {rows:,}: fill them in, "
+                "or drop these rows (missing='drop', in the shell --missing drop)."
             )
         if column.unparsable and column.hint:
             problems.append(
@@ -161,14 +245,9 @@ def _problems(columns: Sequence[Column], rows: int, target: str | None, rule: Mi
         elif column.hint:
             looks = f"looks like {column.looks_like}" if column.looks_like else f"is {column.kind}"
             problems.append(f"{shown} {looks}. {column.hint}")
-        if column.name != target:
+        if column.name != target or column.kind == "text":
             continue
-        if column.kind == "text" and column.values != 2:
-            problems.append(
-                f"the target {shown} is text of {column.values:,} values: two labels, or numbers, "
-                "can be predicted."
-            )
-        elif column.looks_like == "a class" and column.values > 2:
+        if column.looks_like == "a class" and column.values > 2:
             problems.append(
                 f"the target {shown} has {column.values} different whole numbers: if they are "
                 "classes, make them two labels."
@@ -176,93 +255,6 @@ def _problems(columns: Sequence[Column], rows: int, target: str | None, rule: Mi
     return problems
 
 
-class _Plan(NamedTuple):
-    """A call that prepares a table, with placeholders for bounds that are not stated."""
-
-    target: str | None
-    stated: Mapping[str, Any]
-    ranges: list[str]
-    lists: list[str]
-    labels: str | None
-    leave_out: list[str]
-    missing: Missing
-    read: dict[str, Any]
-
-    @classmethod
-    def of(
-        cls,
-        columns: Sequence[Column],
-        target: str | None,
-        stated: Mapping[str, Any],
-        read: Mapping[str, Any],
-        missing: Missing,
-        leave_out: Sequence[str],
-    ) -> "_Plan":
-        """Return the call for described columns, some of whose bounds are stated."""
-        used = [c for c in columns if c.name == target or not c.left_out]
-        unstated = [c for c in used if c.name not in stated and c.kind != "booleans"]
-        labels = next((c.name for c in unstated if c.name == target and c.values == 2), None)
-        others = [c for c in unstated if c.name != labels]
-        options = [each.split("=", 1) for c in used for each in c.read.split()]
-        if missing == "refuse" and (any(c.missing for c in used) or "na_values" in dict(options)):
-            missing = "drop"
-        return cls(
-            target,
-            stated,
-            [c.name for c in others if c.has_range],
-            [c.name for c in others if not c.has_range],
-            labels,
-            [*leave_out, *(c.name for c in columns if c.left_out and c.name != target)],
-            missing,
-            dict(options) | dict(read),
-        )
-
-    def bounds(self) -> list[tuple[str, str, str]]:
-        """Return each column with its bounds, as the shell and as Python write them."""
-        shown = [(name, _joined(limits), repr(limits)) for name, limits in self.stated.items()]
-        shown += [(name, "LOW:HIGH", "(LOW, HIGH)") for name in self.ranges]
-        shown += [(name, "CATEGORIES", "CATEGORIES") for name in self.lists]
-        return shown + ([] if self.labels is None else [(self.labels, "LABELS", "LABELS")])
-
-    def in_shell(self, path: Path) -> str:
-        """Return the call as a command."""
-        parts = ["nrjax", "run", "--data", str(path), "--target", self.target or "COLUMN"]
-        parts += ["--read", *(f"{n}={v}" for n, v in self.read.items())] if self.read else []
-        parts += ["--leave-out", *self.leave_out] if self.leave_out else []
-        if isinstance(self.missing, Mapping):
-            parts += ["--missing", *(f"{n}={v}" for n, v in self.missing.items())]
-        elif self.missing == "drop":
-            parts += ["--missing", "drop"]
-        lists = [each for each in self.stated.values() if isinstance(each, list)]
-        odd = any("," in str(category) for each in lists for category in each)
-        limits = [f"{name}={text}" for name, text, _ in self.bounds()]
-        odd |= any(each.startswith("-") or each.count("=") > 1 for each in limits)
-        if odd or len(limits) > _MOST_TYPED:
-            parts += ["--bounds-file", _FILE]
-        elif limits:
-            parts += ["--bounds", *limits]
-        return shlex.join(parts)
-
-    def in_python(self) -> str:
-        """Return the call in Python."""
-        target = "COLUMN" if self.target is None else repr(self.target)
-        parts = [f"nrjax.datasets.from_frame(frame, {target}"]
-        limits = [f"{name!r}: {code}" for name, _, code in self.bounds()]
-        if len(limits) > _MOST_TYPED:
-            parts.append(f"bounds={_FILE!r}")
-        elif limits:
-            parts.append(f"bounds={{{', '.join(limits)}}}")
-        parts += [f"leave_out={self.leave_out!r}"] if self.leave_out else []
-        parts += [f"missing={self.missing!r}"] if self.missing != "refuse" else []
-        return ", ".join(parts) + ")"
-
-
-def _joined(limits: Any) -> str:
-    """Return a range or a list as the shell writes it."""
-    is_listed = isinstance(limits, (list, tuple))
-    texts = [str(each).removesuffix(".0") for each in (limits if is_listed else [limits])]
-    return (":" if isinstance(limits, tuple) else ",").join(texts)
-
-
 def _cut(name: str) -> str:
+    name = escaped(name)
     return name if len(name) <= 40 else f"{name[:37]}..."

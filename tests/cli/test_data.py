@@ -42,7 +42,33 @@ def test_a_template_does_not_replace_a_file(path, tmp_path, capsys):
     bounds = str(tmp_path / "bounds.toml")
     assert main(["data", path, "--write-bounds", bounds]) == 0
     assert main(["data", path, "--write-bounds", bounds]) == 2
-    assert "File exists" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "--write-bounds must be a file that does not exist yet" in printed.err
+    assert printed.out.count("4 rows, 4 columns") == 1  # the second call fails at once
+
+
+def test_people_are_covered_by_the_printed_line(tmp_path, capsys):
+    """With --person, the line has both options, and the stated number is checked."""
+    file = tmp_path / "visits.csv"
+    file.write_text("patient,age,left\n" + "u,20,no\nu,21,yes\nv,40,no\n" * 20)
+    options = ["data", str(file), "--target", "left", "--person", "patient"]
+    assert main(options) == 0
+    printed = capsys.readouterr().out
+    assert "* state the largest number of rows of a person" in printed
+    assert "--target left --person patient --rows-per-person NUMBER --bounds age=LOW" in printed
+    assert main([*options, "--rows-per-person", "40"]) == 0
+    printed = capsys.readouterr().out
+    assert "No problem was found." in printed
+    assert "--person patient --rows-per-person 40 --bounds age=LOW:HIGH left=LABELS" in printed
+    bounds = ["--bounds", "age=0:90", "left=no,yes"]
+    for more in ([], bounds):
+        assert main([*options, "--rows-per-person", "3", *more]) == 0
+        printed = capsys.readouterr().out
+        assert printed.count("rows_per_person must be at least 40 for visits.csv") == 1
+    assert main([*options, "--rows-per-person", "40", *bounds]) == 0
+    assert "at most 40 for each patient" in capsys.readouterr().out
+    assert main([*options[:-1], "patients"]) == 2
+    assert "Did you mean 'patient'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_a_target_that_cannot_be_predicted_is_named():
 STATED = {
     **{name: (0, 100) for name in ("age", "children", "digits", "one")},
     "height": (1, 3),
-    **{name: ("2020-01-01", "2020-12-31") for name in ("day", "iso")},
+    **{name: ("2020-01-01", "2020-12-31") for name in ("day", "iso", "german")},
     **{"city": ["Bern", "Basel", "Genf"], "street": ["street 1"], "left": ["no", "yes"]},
 }
 
@@ -217,3 +218,148 @@ def test_an_id_that_rows_share_may_identify_people(cells):
     description = describe({"patient_id": [*cells, *cells], "y": [0.0, 1.0] * 100}, "y")
     assert description.columns[0].left_out
     assert "--person and --rows-per-person" in description.problems[0]
+
+
+PEOPLE = {
+    "patient": (12, True),
+    "Patient": (200, True),
+    "customerId": (60, True),
+    "user_no": (60, True),
+    "subject": (12, True),
+    "Person ID": (12, True),
+    "patient_age": (12, False),
+    "customers": (12, False),
+    "user": (3, False),
+    "visit id": (12, False),
+    "weight": (12, False),
+}
+
+
+@pytest.mark.parametrize("pattern", ["{}", "P{}x"])
+def test_people_are_recognised_by_names_and_counts(pattern):
+    """Each value stands in two or more rows. The values themselves do not matter."""
+    for name, (values, hinted) in PEOPLE.items():
+        cells = [pattern.format(7 * n) for n in range(values)] * 2
+        cells = [int(cell) for cell in cells] if pattern == "{}" else cells
+        description = describe({name: cells, "y": [0.0, 1.0] * values}, "y")
+        (column, _), said = description.columns, "".join(description.problems)
+        assert column.may_be_people == hinted, name
+        assert ("--person and --rows-per-person" in said) == hinted, name
+        assert not description.people
+
+
+@pytest.mark.parametrize(("values", "named"), [(60, True), (50, False)])
+def test_any_column_of_many_shared_values_is_named_once(values, named):
+    numbers, texts = np.arange(values) * 3.0, [f"s {n}x" for n in range(values)]
+    frame = {"weight": [*numbers] * 2, "street": texts * 2, "half": [*(numbers / 2)] * 2}
+    description = describe(frame | {"y": [0.0, 1.0] * values}, "y")
+    assert description.people == (("weight", "street") if named else ())
+    sentence = "By the number of different values it may be 'weight' or 'street'."
+    assert (sentence in str(description)) == named
+    options = {"person": "weight", "rows_per_person": 2}
+    assert not describe(frame | {"y": [0.0, 1.0] * values}, "y", **options).people
+
+
+DATES = "day;month;both;year;pay\n" + "".join(
+    f"{1 + n % 30}.06.2023;06/{1 + n % 30}/2023;0{1 + n % 9}/06/2023;2023/06/{1 + n % 30};1.{n}0\n"
+    for n in range(10, 40)
+)
+
+
+def test_dates_are_found_before_marks_of_thousands(tmp_path):
+    """27.06.2023 as the number 27062023 is the planted fault of pandas."""
+    path = tmp_path / "own.csv"
+    path.write_text(DATES)
+    for read in ({}, {"thousands": "."}):
+        description = describe(path, read=read)
+        assert [column.looks_like for column in description.columns[:4]] == [
+            "dates in another format"
+        ] * 4
+        said = "\n".join(description.problems)
+        for hint in (
+            "add --read parse_dates=day dayfirst=True, or",
+            "add --read parse_dates=month, or",
+            "add --read parse_dates=both (and dayfirst=True, if the day comes first), or",
+        ):
+            assert hint in said
+        assert "parse_dates=day dayfirst=True" in description.command
+        assert "--leave-out month both year" in description.command
+        assert "day=LOW:HIGH" in description.command
+        assert "2023" not in str(description)
+    assert description.columns[4].kind == "numbers"  # 1.100 has a mark in its place
+    bounds: dict[str, Any] = {"day": (1, 2), "pay": (0, 9999)}
+    leave_out = ["month", "both", "year"]
+    with pytest.raises(ValueError, match=r"column 'day' of .*must be numbers, as its bounds are"):
+        datasets.from_file(path, "pay", read=read, bounds=bounds, leave_out=leave_out)
+    bounds["day"] = ("2023-06-01", "2023-06-30")
+    read = typed(description)["read"]
+    data = datasets.from_file(path, "pay", read=read, bounds=bounds, leave_out=leave_out)
+    assert "day [2023-06-01, 2023-06-30], intercept" in data.summary
+    assert data.y.min() == pytest.approx(2 * 1100 / 9999 - 1)
+    two = describe(path, leave_out=["day"], read={"thousands": "."}).command
+    assert "--read parse_dates=month,both,year thousands=. --leave-out day" in two
+
+
+def test_marks_of_thousands_stand_before_three_digits(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("a;b;c;d;e\n1.5;1.000;12.345.678,5;1;-2.000\n7;2;1,25;2;x\n")
+    found = describe(path, read={"thousands": ".", "decimal": ","}).columns
+    assert [column.kind for column in found] == ["text", *["numbers"] * 3, "text"]
+    path.write_text("a;b\n1,00,000;1,2\n2;3\n")
+    assert [c.kind for c in describe(path, read={"thousands": ","}).columns] == ["numbers", "text"]
+
+
+def test_warnings_about_stated_bounds_are_problems():
+    frame = {"bmi": np.linspace(20, 30, 40), "sex": ["F", "M"] * 20, "y": SPREAD[:40] * 1.0}
+    bounds = {"bmi": (15, 16), "sex": ["f", "m"], "y": (0, 60)}
+    description = describe(frame, "y", bounds=bounds)
+    starts = "no value of 'bmi' lies within its bounds", "no value of 'sex' is one of its 2"
+    for problem, start in zip(description.problems, starts, strict=True):
+        assert problem.startswith(start)
+    assert "Warning" not in str(description)
+    assert "No problem" not in str(description)
+    assert description.verdict.startswith("With these bounds:\ntable: ridge regression of y")
+
+
+def test_no_line_is_printed_that_must_fail():
+    frame = {"age": [20, 30, 40, 50], "party": ["a", "b", "c", "a"]}
+    for bounds in (None, {"age": (0, 90)}):
+        description = describe(frame, "party", bounds=bounds)
+        assert description.command == ""
+        assert "A line to type follows when the target is recoded." in str(description)
+        assert str(description).count("the target") == 2  # with that sentence
+        assert "values of the target" not in str(description)
+        assert "Recode it first" in description.problems[0]
+    wrong = {"age": ("2020-01-01", "2020-12-31"), "party": ["a", "b"], "Age": (1, 2)}
+    description = describe(frame | {"party": ["a", "b", "a", "b"]}, "party", bounds=wrong)
+    assert "{'party': ['a', 'b'], 'age': (LOW, HIGH)}" in description.command
+    assert "Did you mean 'age'?" in "".join(description.problems)
+
+
+@pytest.mark.parametrize(("sign", "encoding"), [("€", "cp1252"), ("é", "latin-1")])
+def test_an_encoding_is_proposed_that_reads_signs(sign, encoding, tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_bytes(f"pay {sign},y\n1,2\n3,4\n5,7\n".encode("cp1252"))
+    with pytest.raises(ValueError, match=f"in the shell --read encoding={encoding}"):
+        describe(path, "y")
+    assert f"'pay {sign}=LOW:HIGH'" in describe(path, "y", read={"encoding": encoding}).command
+    wrong = describe(path, "y", read={"encoding": "latin-1"})
+    bounds = {column.name: (0, 9) for column in wrong.columns}
+    data = datasets.from_file(path, "y", read={"encoding": "latin-1"}, bounds=bounds)
+    for text in (str(wrong), data.summary):
+        assert not any("\x7f" <= letter <= "\x9f" for letter in text)
+    assert ("control characters" in str(wrong)) == (encoding == "cp1252")
+
+
+def test_a_sheet_is_chosen(tmp_path):
+    pytest.importorskip("openpyxl")
+    path, frame = tmp_path / "staff.xlsx", pandas.DataFrame({"pay": [1, 2], "y": [3, 4]})
+    with pandas.ExcelWriter(path) as writer:
+        pandas.DataFrame({"HR export": ["x"]}).to_excel(writer, sheet_name="Read me", index=False)
+        frame.to_excel(writer, sheet_name="staff", index=False)
+    message = r"sheet of .*got \['Read me', 'staff'\].*--read 'sheet_name=Read me'"
+    with pytest.raises(ValueError, match=message):
+        describe(path, "pay")
+    assert [c.name for c in describe(path, read={"sheet_name": "staff"}).columns] == ["pay", "y"]
+    frame.to_excel(path, index=False)
+    assert describe(path, "pay").rows == 2

@@ -52,7 +52,32 @@ def test_missing_cells_are_filled_in():
     data = from_frame(FRAME, "left", missing=values, leave_out=("id",), **OWN)
     filled = FRAME | {"age": [20.0, 30, 40, 40, 50, 60], "city": ["A", "B", "A", "B", "B", "A"]}
     np.testing.assert_array_equal(data.x, from_frame(filled, "left", leave_out=("id",), **OWN).x)
-    assert "1 missing cells of age were filled in, 1 missing cells of city" in data.summary
+    assert "1 missing cell of age was filled in, 1 missing cell of city" in data.summary
+
+
+@pytest.mark.parametrize("leave_out", [(), ("patient",)])
+def test_rows_that_people_may_share_draw_a_warning(leave_out):
+    """Also where the column is left out. A name of another kind is the planted fault."""
+    bounds = {"age": (0, 9), "left": [0, 1], "patient": (0, 20), "weight": (0, 20)}
+    frame = {"age": [1, 2, 3, 4] * 9, "left": [0, 1, 0] * 12}
+    for name in ("patient", "weight"):
+        columns = frame | {name: [*range(12)] * 3}
+        names = [n for n in leave_out if n in columns]
+        stated = {n: bounds[n] for n in columns if n not in names}
+        options = {"bounds": stated, "leave_out": names}
+        if name == "weight":
+            from_frame(columns, "left", **options)
+            continue
+        with pytest.warns(UserWarning, match="'patient' may identify people who have several rows"):
+            from_frame(columns, "left", **options)
+    del stated[name]
+    from_frame(
+        frame | {"patient": [*range(12)] * 3},
+        "left",
+        bounds=stated | {"age": (0, 9)},
+        person="patient",
+        rows_per_person=3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +96,7 @@ def test_missing_cells_are_filled_in():
             {"person": "id", "leave_out": ["id"], "rows_per_person": 9},
             "person must be a column oth",
         ),
-        ({"person": "id"}, "rows_per_person must be an integer, at least 1"),
+        ({"person": "id"}, "rows_per_person must be stated with person .id.*For example rows_per"),
         ({"person": "id", "rows_per_person": 0}, "rows_per_person must be an integer, at least 1"),
         ({"rows_per_person": 2}, "rows_per_person must be None without person"),
         (
