@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +20,9 @@ from nrjax.study.results import Results
 
 HELD_OUT = "held_out_"
 """The prefix of a score on the held-out rows."""
+
+_ZERO = 1e-5
+"""Largest absolute value of a score that may be a rounding error of 0."""
 
 _QUANTILES = {"q05": 0.05, "median": 0.5, "q95": 0.95}
 _LABELS = {"loss": "loss", "accuracy": "accuracy", "r2": "R2", "auc": "AUC"}
@@ -136,16 +140,17 @@ def _quantiles(values: Distribution) -> dict[str, float | None]:
 def sentences(case: Mapping[str, Any]) -> list[str]:
     """Return a sentence per part of the rows on the models that were not released."""
     constant = "the base rate" if case["task"] == "logistic" else "the mean"
+    penalised = f"the optimum of the loss with the penalty (lambda {case['regularisation']:.3g})"
     lines = []
     for prefix, rows in case.get("scored_rows", {}).items():
         where = "held-out rows, which no epsilon covers," if prefix else "rows of the data"
         optimum, trivial = (
-            ", ".join(_cells(case[key], prefix, lambda score: f"{score:.3g}"))
+            ", ".join(_cells(case[key], prefix, _rounded, _unit_of(case)))
             for key in ("scores_of_optimum", "scores_of_constant")
         )
         lines.append(
-            f"Scores on the {rows:,} {where} of the models that are not private: the optimum has "
-            f"{optimum}; {constant} has {trivial}."
+            f"Scores on the {rows:,} {where} of the models that are not private, without the "
+            f"penalty: {penalised} has {optimum}; {constant} has {trivial}."
         )
     return lines
 
@@ -154,24 +159,48 @@ def released(case: Mapping[str, Any]) -> list[str]:
     """Return a sentence per part of the rows on the models that were released at the stop."""
     lines = []
     for prefix in case.get("scored_rows", ()):
-        cells = _cells(case["scores"], prefix, _interval)
+        cells = _cells(case["scores"], prefix, _interval, _unit_of(case))
         where = "the held-out rows" if prefix else "the data"
         if cells:
             lines.append(f"{case['case']}: the last models have {', '.join(cells)} on {where}.")
     return lines
 
 
+def _rounded(score: float) -> str:
+    """Return a score with three digits, where rounding errors of 0 are 0."""
+    return f"{0.0 if abs(score) < _ZERO else score:.3g}"
+
+
 def _interval(quantiles: Mapping[str, float | None]) -> str | None:
-    if None in quantiles.values():
-        return None
-    return "{median:.3g} ({q05:.3g} to {q95:.3g})".format(**quantiles)
+    numbers = [quantiles[name] for name in ("median", "q05", "q95")]
+    texts = [_rounded(number) for number in numbers if number is not None]
+    return "{} ({} to {})".format(*texts) if len(texts) == len(numbers) else None
 
 
-def _cells(scores: Mapping[str, Any], prefix: str, shown: Any) -> list[str]:
-    """Return the name and value of each score of a part in words."""
+def _unit_of(case: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the target, and the number of its units that became 1, or None for labels."""
+    unit = case.get("target_unit")
+    return None if unit is None else (unit["name"], unit["half"])
+
+
+def _cells(
+    scores: Mapping[str, Any], prefix: str, shown: Any, unit: tuple[str, float] | None
+) -> list[str]:
+    """Return the name and value of each score of a part in words.
+
+    The loss of ridge regression is half the mean squared error of a target in [-1, 1], of which the
+    root mean squared error (RMSE) is in the user's unit.
+    """
     cells = {
         label: shown(scores[prefix + name])
         for name, label in _LABELS.items()
         if prefix + name in scores
     }
+    if unit is not None and prefix + "loss" in scores:
+        name, half = unit
+        losses = scores[prefix + "loss"]
+        parts = losses if isinstance(losses, Mapping) else {"": losses}
+        errors = {n: None if e is None else half * math.sqrt(2 * e) for n, e in parts.items()}
+        errors = errors if isinstance(losses, Mapping) else errors[""]
+        cells[f"RMSE in units of {name}"] = shown(errors)
     return [f"{label} {cell}" for label, cell in cells.items() if cell is not None]

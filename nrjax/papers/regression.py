@@ -13,6 +13,7 @@ from nrjax.datasets import Dataset, tables
 from nrjax.datasets._reading import FILES, is_table
 from nrjax.datasets._rows import RowRules
 from nrjax.erm import TrivialLosses, default_regularisation, trivial_losses
+from nrjax.guarantees.notions import PUBLIC_TEST
 from nrjax.papers import OWN_TABLE, _scores, whitehouse2022
 from nrjax.papers._scores import HELD_OUT, Part
 from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
@@ -27,6 +28,12 @@ _SMALL = 0.01
 """Difference of two losses, as a fraction of one, up to which they are practically equal."""
 
 
+_OF_PUBLIC = (
+    f"{PUBLIC_TEST} ({{cases}}): the score is the loss on your rows, which the test reads at no "
+    "cost. For an epsilon that covers the stop: --test reduced_above_threshold."
+)
+
+
 class OwnReporting(ClaimReporting):
     """The report of a regression on your table: stopping epsilons, and scores of the models."""
 
@@ -37,15 +44,20 @@ class OwnReporting(ClaimReporting):
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Return the report of `whitehouse2022`, with the scores of the models."""
         table, cases = super().report(results, summary), summary["cases"]
+        public, title = [case["case"] for case in cases if case["test"] == "public"], table.title
+        if len(public) == len(cases):
+            public = ["all cases"]
+            title += ", without the cost of the decision to stop"
         remarks = [
             *_scores.sentences(cases[0]),
             *(sentence for case in cases for sentence in _scores.released(case)),
             "Scores of the last models are medians over the trials that stopped, with the middle "
-            "90 %. Their losses leave the penalty out. They read private rows: if you release a "
+            "90 %. They leave the penalty out. They read private rows: if you release a "
             "model, epsilon does not cover its scores.",
             *(f"Warning: {text}" for text in cases[0].get("doubts", ())),
         ]
-        return table._replace(remarks=(*table.remarks, *remarks))
+        first = [_OF_PUBLIC.format(cases=", ".join(public))] if public else []
+        return table._replace(title=title, remarks=(*first, *table.remarks, *remarks))
 
 
 reporting = OwnReporting()
@@ -57,7 +69,8 @@ class Settings:
 
     A model of the target is released under noise that is reduced step by step until its loss on the
     table is close to that of the best model. The result is the distribution of the ex-post epsilon
-    over many trials. For example:
+    over many trials. By default it covers the releases and not the decision to stop, which reads
+    your rows; `--test reduced_above_threshold` covers both. For example:
 
         nrjax run --data churn.csv --target churned --bounds age=18:90 city=A,B
 
@@ -191,6 +204,8 @@ def study(settings: Settings) -> Study:
     facts |= {"zero_loss": trivial.zero, "constant_loss": trivial.constant}
     if settings.target_loss is None:
         facts["target_fraction"] = settings.target_fraction
+    if task == "ridge" and whole.units is not None:
+        facts["target_unit"] = {"name": settings.target, "half": whole.units.target[1]}
     facts["doubts"] = _doubts(target, problem, trivial, facts)
     of_table = (r.removeprefix("Warning: ") for r in whole.remarks if r.startswith("Warning: "))
     for text in (*of_table, *facts["doubts"]):
@@ -247,8 +262,8 @@ def _doubts(
     gain = 1 - problem.optimum_loss / trivial.constant
     if 0 <= gain < _SMALL:
         doubts.append(
-            f"The optimum's loss is only {gain:.2%} below that of the best constant model: the "
-            "columns hardly predict the target."
+            f"The optimum's loss is only {gain:.2%} below that of the best constant model, both "
+            "with the penalty: the columns hardly predict the target."
         )
     loss, base = (facts[f"scores_of_{name}"]["loss"] for name in ("optimum", "constant"))
     if loss > (1 + _SMALL) * base:

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from nrjax._base.notions import Notion
+from nrjax._base.outcome import Status
 from nrjax.statistics.sample import Distribution
 from nrjax.study import distribution_plots, plotting
-from nrjax.study.compare import compare_cases
+from nrjax.study.compare import compare_cases, met
 from nrjax.study.distribution_plots import draw_function_axes
 from nrjax.study.formats import humanise
 from nrjax.study.frame import Frame
@@ -34,6 +35,8 @@ _BOXES = (
     distribution_plots.WHISKERS,
 )
 """The legend entries of the elements that `draw_distribution` draws."""
+
+_LARGEST = float(np.finfo(np.float64).max)
 
 _LONG = 20
 """Number of characters of a test in a title that leave no room for the trials in its line."""
@@ -144,12 +147,16 @@ def _style_and_name(frame: Frame, case: str) -> tuple[plotting.Style, str]:
     return plotting.mechanism_styles(mechanisms.values())[mechanisms[case]], name
 
 
-def _limits(frame: Frame, case: str) -> tuple[float, float]:
-    """Return the limits of the axis of epsilons, which are equal for all panels of a row."""
+def _row_of(frame: Frame, case: str) -> list[str]:
+    """Return the cases in all panels of the row of a case."""
     groups = _groups(frame, _interactions(frame))
     row_of_case = next(row for (row, _), cases in groups.items() if case in cases)
-    names = [name for (row, _), cases in groups.items() if row == row_of_case for name in cases]
-    epsilons = [frame.distribution(name) for name in names]
+    return [name for (row, _), cases in groups.items() if row == row_of_case for name in cases]
+
+
+def _limits(frame: Frame, case: str) -> tuple[float, float]:
+    """Return the limits of the axis of epsilons, which are equal for all panels of a row."""
+    epsilons = [frame.distribution(name) for name in _row_of(frame, case)]
     return plotting.axis_limits(epsilon.points() for epsilon in epsilons if epsilon is not None)
 
 
@@ -229,16 +236,16 @@ def utility_at_stop(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     fractions, goals = [], {}
     for case in cases:
         goal = frame.goal(case)
-        if goal is None or not (shortfall := frame.distribution_of(case, "shortfall")).trials:
+        if goal is None or not frame.distribution_of(case, "shortfall").trials:
             continue
-        goals[case], met = goal, 100 * (1 - shortfall.fraction_above(0))
-        fractions.append(f"{met:.3g} % of {_style_and_name(frame, case)[1]}")
+        goals[case], reached = goal, 100 * (met(frame, case) or 0.0)
+        fractions.append(f"{reached:.3g} % of {_style_and_name(frame, case)[1]}")
         axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
     utilities = {case: frame.distribution_of(case, "stopped_utility") for case in goals}
     beyond = _draw_functions(axes, frame, utilities, required=goals.values())
     lines = [", ".join(fractions[at : at + 3]) for at in range(0, len(fractions), 3)]
     label = "utility at the stop" + beyond
-    label += "\ngoal met by " + ",\n".join(lines) if lines else ""
+    label += "\ngoal met, of all trials: " + ",\n".join(lines) if lines else ""
     draw_function_axes(axes, xlabel=label, ylabel="stopped trials at or below (%)")
 
 
@@ -250,28 +257,41 @@ def last_step(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     draw_function_axes(axes, xlabel=label, ylabel="trials that ended by then (%)")
 
 
+def _means_of_parts(frame: Frame, case: str) -> list[float]:
+    """Return the mean epsilon of releases and of the test over stopped trials, [] without any."""
+    parts = "stopped_mechanism_epsilon", "stopped_test_epsilon"
+    costs = [frame.distribution(case, part) for part in parts]
+    means = [cost.mean for cost in costs if cost is not None and cost.trials]
+    return means if len(means) == len(parts) else []
+
+
+def _count_of_stopped(frame: Frame, case: str) -> str:
+    counts = frame.statuses(case) or {}
+    return f"\n{counts.get(Status.STOPPED, 0):,} of {sum(counts.values()):,}\nstopped"
+
+
 @_by_group(_RELEASES)
 def epsilon_split(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     """Draw stacked bars of the mean epsilon of releases and of the test, over stopped trials."""
-    highest, labels = 0.0, []
+    labels, any_stopped = [], False
     for position, case in enumerate(cases):
         style, name = _style_and_name(frame, case)
-        parts = "stopped_mechanism_epsilon", "stopped_test_epsilon"
-        costs = [frame.distribution(case, part) for part in parts]
-        means = [cost.mean for cost in costs if cost is not None and cost.trials]
-        if len(means) == 2:
-            highest = max(highest, sum(means))
+        epsilon, means = frame.distribution(case), _means_of_parts(frame, case)
+        if means:
+            any_stopped = True
             bar: Any = {"width": 0.6, "edgecolor": style.line}
             axes.bar(position, means[0], color=style.face, **bar)
             bar |= {"color": "white", "hatch": "//"}
             axes.bar(position, means[1], bottom=means[0], **bar)
             if means[1]:  # a grey entry of the legend, as for the releases
                 axes.bar(position, 0, **bar | {"edgecolor": "0.2", "label": "test"})
-        labels.append(name if frame.distribution(case) is not None else name + _UNDEFINED)
+        few = "" if epsilon is None or epsilon.finite in (0, 1) else _count_of_stopped(frame, case)
+        labels.append(name + (few if epsilon is not None else _UNDEFINED))
     plotting.name_positions(axes, labels)
-    if highest:
+    highest = max(sum(_means_of_parts(frame, case)) for case in _row_of(frame, cases[0]))
+    if highest:  # all panels of a row have one scale
         axes.set_ylim(0, 1.08 * highest)
-    else:
+    if not any_stopped:
         plotting.annotate_center(axes, "no trial stopped")
     axes.set_ylabel(plotting.MEAN_EPSILON)
     plotting.draw_grid(axes, "y")
@@ -285,14 +305,24 @@ def paired_differences(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
         case: compare_cases(frame, case, kept[0], "stopping_epsilon").difference
         for case in kept[1:]
     }
+    # A trial of which a case did not stop has no finite difference.
+    differences = {
+        case: each
+        for case, each in differences.items()
+        if 2 * each.histogram([-_LARGEST, _LARGEST]).sum() >= frame.trials
+    }
     label = "difference of stopping ε per trial (nat)"
+    if len(kept) > 1 and len(differences) < len(kept) - 1:
+        left_out = [_style_and_name(frame, name)[1] for name in kept[1:] if name not in differences]
+        label += f"\nnot shown: {', '.join(left_out)} (in most trials a case did not stop)"
     if differences:
         first = _style_and_name(frame, kept[0])[1]
         label += f"\nbelow 0: less than {first} paid in the same trial"
         label += _draw_functions(axes, frame, differences, f" minus {first}", [0.0])
         axes.axvline(0, color="0.35", lw=1, zorder=1)
     else:
-        plotting.annotate_center(axes, "nothing to compare")
+        text = "most trials did not stop" if len(kept) > 1 else "nothing to compare"
+        plotting.annotate_center(axes, text)
     draw_function_axes(axes, xlabel=label, ylabel="trials at or below (%)")
 
 

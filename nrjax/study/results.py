@@ -243,8 +243,10 @@ class Results(_Reported):
 
     def _report(self, summary: dict[str, Any]) -> reports.Report:
         table = super()._report(summary)
+        # A study may say in its own words what a public test leaves out.
+        is_said = any(remark.startswith(PUBLIC_TEST) for remark in table.remarks)
         remarks = (
-            *_public_tests(summary),
+            *(() if is_said else _public_tests(summary)),
             *_relations(summary),
             *reports.times(summary, self.timings),
         )

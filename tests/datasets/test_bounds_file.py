@@ -34,7 +34,7 @@ def test_a_template_is_filled_in_and_read(tmp_path):
     path = tmp_path / "bounds.toml"
     description = describe(FRAME, "left")
     path.write_text(description.template, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"lines 6, 7, 8, 9, 10, 11 of .*must be filled in"):
+    with pytest.raises(ValueError, match=r"lines 7, 8, 9, 10, 11, 12 of .*must be filled in"):
         read_bounds(path)
     path.write_text(filled(description.template, BOUNDS.get), encoding="utf-8")
     assert read_bounds(path) == BOUNDS

@@ -11,6 +11,8 @@ import pytest
 from nrjax.erm import default_regularisation
 from nrjax.papers import _scores, regression
 from nrjax.papers._scores import HELD_OUT, Part
+from nrjax.papers.whitehouse2022.report import ClaimReporting
+from nrjax.study.report import Report
 
 pandas = pytest.importorskip("pandas")
 
@@ -64,7 +66,11 @@ def test_the_target_is_between_the_optimum_and_the_best_constant_model(study, ki
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("useless", {}, "below that of the best constant model: the columns hardly predict"),
+        (
+            "useless",
+            {},
+            "below that of the best constant model, both with the penalty: the col",
+        ),
         ("logistic", {"regularisation": 0.5}, "without the penalty, and a model that uses no colu"),
     ],
 )
@@ -137,6 +143,53 @@ def test_scores_that_one_class_does_not_define_are_left_out():
     assert Part("ridge", x, np.ones(3)).scores == ("loss",)
 
 
+def summary_of(task="ridge", test="public", **changes):
+    """Return the summary of a run whose numbers are made up."""
+    quantiles = {"q05": 0.02, "median": 0.08, "q95": 0.5}
+    labels = {
+        **{"case": f"{task}-laplace-{test}", "task": task, "test": test, "data": "own.csv"},
+        **{"mechanism": "laplace", "regularisation": 0.03, "scored_rows": {"": 400}},
+        "scores_of_optimum": {"loss": 0.02, "r2": 0.5},
+        "scores_of_constant": {"loss": 0.08, "r2": -1.19e-07},
+        "scores": {"loss": quantiles, "r2": dict.fromkeys(quantiles, 5.96e-08)},
+    }
+    return {"cases": [labels | changes]}
+
+
+def test_scores_have_the_unit_of_the_target_and_name_the_penalty():
+    """RMSE is the half width of the target's range times the root of twice the loss."""
+    (case,) = summary_of(target_unit={"name": "pay", "half": 50.0})["cases"]
+    assert _scores.sentences(case) == [
+        "Scores on the 400 rows of the data of the models that are not private, without the "
+        "penalty: the optimum of the loss with the penalty (lambda 0.03) has loss 0.02, R2 0.5, "
+        "RMSE in units of pay 10; the mean has loss 0.08, R2 0, RMSE in units of pay 20."
+    ]
+    (sentence,) = _scores.released(case)
+    assert "RMSE in units of pay 20 (10 to 50)" in sentence
+    assert "R2 0 (0 to 0)" in sentence
+    (case,) = summary_of()["cases"]
+    assert "RMSE" not in _scores.sentences(case)[0]
+
+
+@pytest.mark.parametrize("tests", [("public",), ("public", "reduced_above_threshold")])
+def test_the_report_says_that_a_public_test_reads_the_rows(tests, monkeypatch):
+    summary = {"cases": [summary_of(test=test)["cases"][0] for test in tests]}
+    plain = Report("regression: stopping epsilon, over all trials", ("case",), (), ("later",))
+    monkeypatch.setattr(ClaimReporting, "report", lambda self, results, summary: plain)
+    report = regression.reporting.report(None, summary)  # pyright: ignore
+    whose = "all cases" if len(tests) == 1 else "ridge-laplace-public"
+    assert report.remarks[0] == (
+        f"Public test: epsilon does not cover the decision to stop ({whose}): the score is the "
+        "loss on your rows, which the test reads at no cost. For an epsilon that covers the stop: "
+        "--test reduced_above_threshold."
+    )
+    said = "without the cost of the decision to stop" in report.title
+    assert said == (len(tests) == 1)
+    summary = {"cases": [summary_of(test="reduced_above_threshold")["cases"][0]]}
+    report = regression.reporting.report(None, summary)  # pyright: ignore
+    assert report.remarks[0] == "later"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["ridge", "logistic"])
 def test_the_report_scores_the_released_models(study, kind, tmp_path):
@@ -148,6 +201,9 @@ def test_the_report_scores_the_released_models(study, kind, tmp_path):
         assert f"on {where}." in text
         assert f"Scores on the {rows} " in text
     assert second in text
+    assert text.count("Public test: epsilon does not cover the decision to stop") == 1
+    assert "This is right only if" not in text
+    assert ("RMSE in units of y" in text) == (kind == "ridge")
     assert "20 % of the way from there to that of the best constant model" in text
     scores = case["scores"]
     assert set(scores) == set(case["scores_of_optimum"])

@@ -139,9 +139,16 @@ def test_bars_are_means_and_labels_say_who_met_the_goal(results):
     ]
     np.testing.assert_allclose(heights, means)
     names = [label.get_text() for label in axes.get_xticklabels()]
-    assert names == ["cheap", "dear", "never", "bare\nno guarantee:\nε not defined"]
+    assert names == [
+        "cheap",
+        "dear\n254 of 300\nstopped",
+        "never",
+        "bare\nno guarantee:\nε not defined",
+    ]
     (axes,) = drawn(results, "utility_at_stop").axes
-    assert axes.get_xlabel().split("\n")[1].startswith("goal met by 100 % of cheap, ")
+    stated = axes.get_xlabel().split("\n")[1]
+    assert stated == "goal met, of all trials: 100 % of cheap, 84.7 % of dear, 100 % of bare"
+    assert results.summary()["cases"][1]["met"] == pytest.approx(254 / 300)
     goals = [line.get_xdata()[0] for line in axes.lines if line.get_label() == "goal"]
     np.testing.assert_allclose(goals[:2], [-0.5, -0.05])
 
@@ -218,6 +225,20 @@ def test_far_trials_first_levels_and_the_compared_case_are_named(tmp_path):
     assert axes.get_xlabel().split("\n")[1:] == ["below 0: less than one paid in the same trial"]
 
 
+@pytest.mark.parametrize(("stopped", "shown"), [(19, False), (20, True)])
+def test_differences_are_drawn_if_most_trials_have_one(tmp_path, stopped, shown):
+    cases = {}
+    for name in ("one", "two"):
+        arrays = {key: np.linspace(0.2, 0.3, 40) for key in ("epsilon", "utility", "privacy_loss")}
+        missed = (np.arange(40) >= stopped) & (name == "two")
+        arrays["status"] = np.where(missed, Status.EXHAUSTED, Status.STOPPED).astype("int32")
+        cases[name] = {}, arrays | {"step": np.ones(40, "int32")}
+    (axes,) = drawn(invented(tmp_path, cases, study="a"), "paired_differences").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ([] if shown else ["most trials did not stop"])
+    assert ("not shown: two (in most trials" in axes.get_xlabel()) != shown
+
+
 def published(folder, tests, mechanisms):
     """Return results of two tasks and as many tests and mechanisms, with invented numbers."""
     names = ("epsilon", "utility", "privacy_loss", "mechanism_epsilon", "test_epsilon")
@@ -255,6 +276,19 @@ def test_long_titles_and_the_legend_fit(tmp_path):
         assert axes.title.get_window_extent().width < 1.2 * axes.get_window_extent().width
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["test", "releases"]
+
+
+def test_bars_of_a_row_share_one_scale(tmp_path):
+    """A scale of each panel makes an epsilon of 3 as high as one of 30."""
+    names = ("epsilon", "utility", "privacy_loss", "mechanism_epsilon", "test_epsilon")
+    ends = {"status": np.full(40, Status.STOPPED, "int32"), "step": np.ones(40, "int32")}
+    cases = {
+        test: ({"test": test}, dict.fromkeys(names, np.full(40, epsilon)) | ends)
+        for test, epsilon in (("public", 1.0), ("private", 10.0))
+    }
+    figure = drawn(invented(tmp_path, cases), "epsilon_split")
+    for axes in figure.axes:
+        assert axes.get_ylim() == pytest.approx((0, 1.08 * 20))
 
 
 @pytest.mark.parametrize("count", [20, 60])

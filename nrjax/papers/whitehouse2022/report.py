@@ -73,7 +73,7 @@ class ClaimReporting(Reporting):
             *claims.data_sentences(cases, _target),
             *claims.data_remarks(cases),
             *targets_from_data(summary),
-            "A goal is minus a target loss: a lower goal is a higher --target-loss.",
+            _lower_goal(cases[0]),
             *private_tests(cases),
             *table.remarks,
             f"The whole distribution function of a case lies within {100 * cases[0]['band']:.2g} "
@@ -92,6 +92,12 @@ def _target(case: Mapping[str, Any]) -> str:
     within = case.get("curve_within")
     accuracy = "" if within is None else f", losses in figures exact to within {within:.2g}"
     return f"target loss {case['target']:.4g}{accuracy}"
+
+
+def _lower_goal(case: Mapping[str, Any]) -> str:
+    """Return a sentence on the option that lowers the goal."""
+    option = "--target-fraction" if "target_fraction" in case else "--target-loss"
+    return f"A goal is minus a target loss. To lower it, raise {option}."
 
 
 def _advice(results: Results, summary: Mapping[str, Any]) -> list[str]:
@@ -162,8 +168,8 @@ def targets_from_data(summary: Mapping[str, Any]) -> list[str]:
         return [
             f"The target loss is the optimum's, {case['optimum']:.4g}, and "
             f"{100 * case['target_fraction']:g} % of the way from there to that of the best "
-            f"constant model, {case['constant_loss']:.4g}: it is taken from the data, and so not "
-            "private. Set another by --target-fraction or --target-loss."
+            f"constant model, {case['constant_loss']:.4g}, all with the penalty: it is taken from the "
+            "data, and so not private. Set another by --target-fraction or --target-loss."
         ]
     return [
         f"The target loss of {task} on {data} is {case['target'] / case['optimum']:.3g} times the "
