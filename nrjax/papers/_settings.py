@@ -79,7 +79,8 @@ def parsed_bounds(texts: Sequence[str], columns: Iterable[str] = ()) -> Bounds:
     for text in texts:
         name, limits = _split(text, columns)
         expected = "of the form COLUMN=LOW:HIGH or COLUMN=A,B,C, one for each column, or data"
-        check(name and limits and name not in bounds, "bounds", text, expected)
+        check(name and limits, "bounds", text, expected)
+        check(name not in bounds, "bounds", text, f"stated once for {name!r}", "Remove one.")
         interval = _interval(limits)
         is_list = interval is not None or "," in limits or limits.count(":") != 1
         hint = "Write dates as 2020-01-31, and a single category with a colon in a --bounds-file."

@@ -15,12 +15,14 @@ from nrjax.datasets._rows import RowRules
 from nrjax.erm import TrivialLosses, default_regularisation, trivial_losses
 from nrjax.guarantees.notions import PUBLIC_TEST
 from nrjax.papers import OWN_TABLE, _scores, whitehouse2022
+from nrjax.papers._claims import Cases
 from nrjax.papers._scores import HELD_OUT, Part
 from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 from nrjax.papers.whitehouse2022.report import ClaimReporting
 from nrjax.papers.whitehouse2022.study import Problem, cases_of_problem, problem_of
+from nrjax.study.formats import percent
 from nrjax.study.release_error import RELEASE_ERROR
-from nrjax.study.report import Report
+from nrjax.study.report import AT_FIRST_STEP, Report
 from nrjax.study.results import Results
 from nrjax.study.study import Study
 
@@ -55,9 +57,25 @@ class OwnReporting(ClaimReporting):
             "90 %. They leave the penalty out. They read private rows: if you release a "
             "model, epsilon does not cover its scores.",
             *(f"Warning: {text}" for text in cases[0].get("doubts", ())),
+            *_first_levels(cases),
         ]
         first = [_OF_PUBLIC.format(cases=", ".join(public))] if public else []
         return table._replace(title=title, remarks=(*first, *table.remarks, *remarks))
+
+
+def _first_levels(cases: Cases) -> list[str]:
+    """Return a warning on each private test at whose first level many trials stopped."""
+    ways = {
+        "above_threshold": "Lower --lowest-epsilon to see what they need.",
+        "reduced_above_threshold": "Its test starts where it is accurate enough: a higher "
+        "--target-fraction or a lower --confidence lets it start lower.",
+    }
+    return [
+        f"Warning: {percent(first)} of the trials of {case['case']} stopped at the first level of "
+        f"its schedule. {ways[case['test']]}"
+        for case in cases
+        if (first := case["stopped_at_first_step"]) >= AT_FIRST_STEP and case["test"] in ways
+    ]
 
 
 reporting = OwnReporting()

@@ -309,7 +309,7 @@ def paired_differences(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     differences = {
         case: each
         for case, each in differences.items()
-        if 2 * each.histogram([-_LARGEST, _LARGEST]).sum() >= frame.trials
+        if each is not None and 2 * each.histogram([-_LARGEST, _LARGEST]).sum() >= frame.trials
     }
     label = "difference of stopping ε per trial (nat)"
     if len(kept) > 1 and len(differences) < len(kept) - 1:

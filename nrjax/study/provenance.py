@@ -297,7 +297,9 @@ def refuse_options(store: Store, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         stored = store.settings["settings"].get(name)
         expected = f"{stored!r}, with which the run in {store.folder} was started"
-        hint = "Leave it out, choose another folder, or replace the run with overwrite=True."
+        hint = (
+            "Leave it out, choose another folder, or replace the run (overwrite=True, --overwrite)."
+        )
         check(value == stored, name, value, expected, hint)
 
 

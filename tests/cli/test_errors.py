@@ -54,7 +54,7 @@ WRONG = {  # by study: argument, its value, and words of the message
         ("data", "gone.csv", "There is no file "),
         ("data", "counts.csv", "target must be a column of "),
         ("bounds", "x0", "bounds must be of the form COLUMN=LOW:HIGH"),
-        ("bounds", "x0=0:1 x0=0:2", "one for each column, or data (got 'x0=0:2')"),
+        ("bounds", "x0=0:1 x0=0:2", "bounds must be stated once for 'x0' (got 'x0=0:2')"),
         ("bounds", "x0=1:0", "bounds of 'x0' must be (LOW, HIGH) with LOW < HIGH"),
         ("bounds", "x0=0:1", "given for the columns of numbers x1, x2"),
         ("task", "ridge", "For two labels use task 'logistic' (--task logistic)"),

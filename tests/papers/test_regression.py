@@ -151,6 +151,7 @@ def summary_of(task="ridge", test="public", **changes):
         **{"mechanism": "laplace", "regularisation": 0.03, "scored_rows": {"": 400}},
         "scores_of_optimum": {"loss": 0.02, "r2": 0.5},
         "scores_of_constant": {"loss": 0.08, "r2": -1.19e-07},
+        "stopped_at_first_step": 0.756,
         "scores": {"loss": quantiles, "r2": dict.fromkeys(quantiles, 5.96e-08)},
     }
     return {"cases": [labels | changes]}
@@ -188,6 +189,8 @@ def test_the_report_says_that_a_public_test_reads_the_rows(tests, monkeypatch):
     summary = {"cases": [summary_of(test="reduced_above_threshold")["cases"][0]]}
     report = regression.reporting.report(None, summary)  # pyright: ignore
     assert report.remarks[0] == "later"
+    assert report.remarks[-1].startswith("Warning: 75.6 % of the trials of ridge-laplace-reduced_a")
+    assert "a higher --target-fraction or a lower --confidence" in report.remarks[-1]
 
 
 @pytest.mark.long
