@@ -23,8 +23,10 @@ from nrjax._base.validation import check
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.moments import (
     exact_sum,
+    finite_floats,
     finite_values,
     merge_moments,
+    piece_sums,
     stack_moments,
     sums_of_pieces,
 )
@@ -126,15 +128,21 @@ def count(
     counts, counted = None, counted.reshape(-1, *(1 for _ in spec.shape))
     if spec.bins is not None:
         size = spec.bins.size * math.prod(spec.shape)
-        index = np.where(counted, index, size).ravel()
+        index = (index if counted.all() else np.where(counted, index, size)).ravel()
         counts = np.bincount(index, minlength=size + 1)[:size].astype(np.int64)
         counts = counts.reshape(*spec.shape, spec.bins.size)
-    parts = []
+    blocks, squares, rest = [], [], []
     for at in range(0, max(len(values), 1), _ROWS):
         chosen = slice(at, at + _ROWS)
-        x, (number, *ends) = finite_values(values[chosen], counted[chosen], np)
-        parts.append(stack_moments(number, exact_sum(x), exact_sum(x * x), *ends))
-    return counts, merge_moments(np.stack(parts))
+        x, others = finite_floats(values[chosen], counted[chosen])
+        blocks += piece_sums(x)
+        squares += piece_sums(x * x)
+        rest.append(others)
+    number, smallest, largest, above, below = map(np.stack, zip(*rest, strict=True))
+    sums = (exact_sum(np.stack(terms)) for terms in (blocks, squares))
+    ends = smallest.min(axis=0) + 0.0, largest.max(axis=0) + 0.0  # 0 without a sign
+    infinite = above.sum(axis=0), below.sum(axis=0)
+    return counts, stack_moments(number.sum(axis=0), *sums, *ends, *infinite)
 
 
 @partial(jax.jit, static_argnames=("specs", "mesh"))
