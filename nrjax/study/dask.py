@@ -17,17 +17,10 @@ from typing import Any, NoReturn
 
 from jax import Array
 
+from nrjax.study.dask_queue import Waiting, file_seconds
 from nrjax.study.dask_team import Team
-from nrjax.study.dask_worker import Refusal, environment_of, run_chunk, serialise
-from nrjax.study.local import (
-    FILE_SECONDS,
-    CasePasses,
-    Computed,
-    Pace,
-    Pending,
-    Task,
-    largest_file,
-)
+from nrjax.study.dask_worker import Refusal, environment_of, run_file, serialise
+from nrjax.study.local import CasePasses, Computed, Pending, Task
 from nrjax.study.store import Store
 
 _RETRIES = 2
@@ -49,89 +42,119 @@ def run_on_dask(
 ) -> Computed:
     """Run pending trials on the workers of a Dask client, and yield the arrays of each file.
 
-    Workers whose results would differ are left out. The file of a chunk on which several workers
-    stopped is tried again alone, at the end: workers also stop because their job ends.
+    Workers whose results would differ are left out. The trials on which several workers stopped are
+    tried again alone, at the end: workers also stop because their job ends.
 
     Raises:
         ValueError: all workers would compute other results; the message lists the reasons.
         ConnectionError: several workers died during one task that ran alone, there is no worker for
             `worker_timeout` seconds, all are paused, or the scheduler is unreachable.
     """
-    from distributed.scheduler import KilledWorker
-
     count = sum(len(span) for spans in pending.values() for span in spans)
     if not count:
         return
     if progress is not None:
         total = sum(len(store.wanted(case, name)) for case, name, _ in store.passes())
         progress.begin("all cases", "on the cluster", total, total - count)
-    environment = environment_of(store.settings)
-    data = serialise(passes, key, store.settings["fingerprints"])
-    digest = hashlib.sha256(data).hexdigest()
-    # The study is the result of a task, which survives lost workers. Scattered data would not.
-    study = client.submit(_study_data, data, key=f"nrjax-study-{digest}", pure=False)
-    waiting, suspects = _Waiting(store, passes, pending), deque[Task]()
-    tasks: dict[Any, Task] = {}
-    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     team = Team(client, progress, worker_timeout)
     store.workers = team.counts
-    alone: Task | None = None
-
-    def submit(task: Task) -> None:
-        where = {"workers": team.good, "allow_other_workers": True} if team.refused else {}
-        future = client.submit(
-            run_chunk, study, digest, environment, task, pure=False, retries=_RETRIES, **where
-        )
-        tasks[future] = task
-        future.add_done_callback(done.put)
-
-    before = looked = time.monotonic()
+    tasks = _Tasks(client, team, store, key, passes)
+    waiting, before = Waiting(store, passes, pending), time.monotonic()
     try:
         team.look()
-        while True:
-            # Each worker has one file to run, and one in its queue.
-            while waiting and len(tasks) < 2 * max(1, len(team.good)):
-                submit(waiting.pop())
-            if not tasks and suspects:
-                alone = suspects.popleft()
-                submit(alone)
-            if not tasks:
-                return
-            future = None
-            with contextlib.suppress(queue.Empty):
-                future = done.get(timeout=_LOOK_SECONDS)
-            if time.monotonic() - looked >= _LOOK_SECONDS:
-                team.look()
-                looked = time.monotonic()
-            if future is None:
+        while tasks.submit(waiting):
+            ended = tasks.ended()
+            if ended is None:
                 continue
-            task = tasks.pop(future)
-            if future.cancelled():
-                _lost(client)
-            try:
-                reply = future.result()
-            except KilledWorker as error:
-                if task == alone:
-                    _killed(task, error)
-                suspects.append(task)
-                continue
-            if isinstance(reply, Refusal):
-                _leave_out(team, reply)
-                submit(task)
-                continue
-            arrays, seconds, compiling = reply
-            waiting.took(task, seconds)
-            yield task, arrays, seconds, compiling
+            task, (trials, arrays, seconds, compiling) = ended
+            done = waiting.took(task, trials, seconds)
+            yield done, arrays, seconds, compiling
             now = time.monotonic()
             if progress is not None:
-                progress.advance(task.trials, now - before)
+                progress.advance(trials, now - before)
             before = now
     except OSError as error:
         if client.status == "running" or error.errno is not None:
             raise
         _lost(client)
     finally:
-        client.cancel([*tasks], force=True)
+        tasks.cancel()
+
+
+class _Tasks:
+    """The tasks that workers run or have in their queues, and those that stopped workers."""
+
+    def __init__(self, client: Any, team: Team, store: Store, key: Array, passes: CasePasses):
+        self._client, self._team = client, team
+        self._environment = environment_of(store.settings)
+        data = serialise(passes, key, store.settings["fingerprints"])
+        self._digest = hashlib.sha256(data).hexdigest()
+        # The study is the result of a task, which survives lost workers. Scattered data would not.
+        name = f"nrjax-study-{self._digest}"
+        self._study = client.submit(_study_data, data, key=name, pure=False)
+        self._running: dict[Any, Task] = {}
+        self._suspects: deque[Task] = deque()
+        self._alone: Task | None = None
+        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._looked = time.monotonic()
+
+    def submit(self, waiting: Waiting) -> bool:
+        """Give trials to the workers, and return whether any task is left.
+
+        Each worker gets one task to run, and one for its queue.
+        """
+        workers = max(1, len(self._team.good))
+        while waiting and len(self._running) < 2 * workers:
+            self._submit(waiting.pop(workers))
+        if not self._running and self._suspects:
+            self._alone = self._suspects.popleft()
+            self._submit(self._alone)
+        return bool(self._running)
+
+    def _submit(self, task: Task) -> None:
+        team, where = self._team, {}
+        if team.refused:
+            where = {"workers": team.good, "allow_other_workers": True}
+        facts = self._digest, self._environment, task, file_seconds(len(team.good))
+        options = {"pure": False, "retries": _RETRIES, **where}
+        future = self._client.submit(run_file, self._study, *facts, **options)
+        self._running[future] = task
+        future.add_done_callback(self._done.put)
+
+    def ended(self) -> tuple[Task, Any] | None:
+        """Wait for a task, and return it with the worker's reply.
+
+        None is returned if no task ends for a while, or if the task has to be repeated.
+        """
+        from distributed.scheduler import KilledWorker
+
+        future = None
+        with contextlib.suppress(queue.Empty):
+            future = self._done.get(timeout=_LOOK_SECONDS)
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self._team.look()
+            self._looked = time.monotonic()
+        if future is None:
+            return None
+        task = self._running.pop(future)
+        if future.cancelled():
+            _lost(self._client)
+        try:
+            reply = future.result()
+        except KilledWorker as error:
+            if task == self._alone:
+                _killed(task, error)
+            self._suspects.append(task)
+            return None
+        if isinstance(reply, Refusal):
+            _leave_out(self._team, reply)
+            self._submit(task)
+            return None
+        return task, reply
+
+    def cancel(self) -> None:
+        """Take back all tasks."""
+        self._client.cancel([*self._running], force=True)
 
 
 def _leave_out(team: Team, refusal: Refusal) -> None:
@@ -167,34 +190,3 @@ def _killed(task: Task, error: Exception) -> NoReturn:
 
 def _study_data(data: bytes) -> bytes:
     return data
-
-
-class _Waiting:
-    """The queue of trials without a worker, cut into files that take about equally long."""
-
-    def __init__(self, store: Store, passes: CasePasses, pending: Pending):
-        self._spans = deque((name, span) for name, spans in pending.items() for span in spans)
-        self._pace: dict[tuple[str, str], Pace] = {}
-        for case, name in pending:
-            pass_ = store.pass_of(case, name)
-            if pass_.chunk is None:  # otherwise a file is a whole chunk
-                least = passes[case][name].program().batch
-                self._pace[case, name] = Pace(least, largest_file(pass_), FILE_SECONDS)
-
-    def __bool__(self) -> bool:
-        return bool(self._spans)
-
-    def pop(self) -> Task:
-        """Return the trials of the next file, and remove them from the queue."""
-        name, span = self._spans.popleft()
-        pace = self._pace.get(name)
-        size = len(span) if pace is None else min(len(span), pace.size)
-        if size < len(span):
-            self._spans.appendleft((name, span[size:]))
-        return Task(*name, span.start, size)
-
-    def took(self, task: Task, seconds: float) -> None:
-        """Choose the size of later files from the seconds that one file took."""
-        pace = self._pace.get((task.case, task.name))
-        if pace is not None:
-            pace.took(task.trials, seconds)

@@ -14,8 +14,17 @@ import jax
 from jax import Array
 
 from nrjax._base.extras import missing
+from nrjax.simulation.program import Program
 from nrjax.study import devices, provenance
-from nrjax.study.local import CasePasses, Task, programs
+from nrjax.study.local import (
+    LAUNCH_SECONDS,
+    CasePasses,
+    Pace,
+    Task,
+    first_file,
+    programs,
+)
+from nrjax.study.schema import Pass
 
 USER_MODULE_PREFIX = "nrjax_study_"
 """The prefix of the module name under which the file of a study is imported."""
@@ -63,21 +72,32 @@ def serialise(passes: CasePasses, key: Array, fingerprints: Mapping[str, Any]) -
         raise ValueError(f"study must be of parts that can be pickled (got: {error})") from error
 
 
-def _study_data(data: bytes) -> bytes:
-    return data
-
-
 _LOCK = threading.Lock()
 """A lock to compute one file at a time, since a file uses all devices of the worker."""
 
-_STUDIES: dict[str, tuple[Any, Any]] = {}
+
+class _Program(NamedTuple):
+    """A compiled program of this worker, with the layout of its files and its pace."""
+
+    program: Program
+    layout: Pass
+    pace: Pace
+
+
+_STUDIES: dict[str, tuple[dict[tuple[str, str], _Program], Array]] = {}
 """The programs and the key of the studies that this worker ran last, by the study's digest."""
 
 
-def run_chunk(
-    data: bytes, digest: str, environment: Mapping[str, Any], task: Task
-) -> tuple[dict[str, Any], float, float] | Refusal:
-    """Run the trials of one file in a worker, or refuse if the results would differ."""
+def run_file(
+    data: bytes, digest: str, environment: Mapping[str, Any], task: Task, seconds: float
+) -> tuple[int, dict[str, Any], float, float] | Refusal:
+    """Run the first trials of a task in a worker, or refuse if the results would differ.
+
+    Without a given chunk, the trials of a file take about `seconds`.
+
+    Returns:
+        The number of trials, their arrays, the seconds of work and those of compilation.
+    """
     from distributed import get_worker
 
     with _LOCK:
@@ -99,14 +119,26 @@ def run_chunk(
                 return Refusal(worker.address, reason)
             while len(_STUDIES) >= _KEPT:
                 _STUDIES.pop(next(iter(_STUDIES)))
-            _STUDIES[digest] = programs(passes, fingerprints), jax.random.wrap_key_data(key_data)
-        compiled_programs, key = _STUDIES[digest] = _STUDIES.pop(digest)  # now the latest
-        program = compiled_programs[task.case, task.name]
+            _STUDIES[digest] = _programs(passes, fingerprints), jax.random.wrap_key_data(key_data)
+        own, key = _STUDIES[digest] = _STUDIES.pop(digest)  # now the latest
+        program, layout, pace = own[task.case, task.name]
         program.compile(key)
-        compiled = time.perf_counter()
-        run = program.run if task.trials <= program.launch_size else program.run_all
-        arrays = run(key, task.trials, task.first)
-        return arrays, time.perf_counter() - compiled, compiled - start
+        compiling = time.perf_counter() - start
+        span = range(task.first, task.first + task.trials)
+        return *first_file(program, key, layout, span, pace, seconds), compiling
+
+
+def _programs(
+    passes: CasePasses, fingerprints: Mapping[str, Any]
+) -> dict[tuple[str, str], _Program]:
+    return {
+        (case, name): _Program(
+            program,
+            passes[case][name].layout,
+            Pace(program.batch, program.launch_size, LAUNCH_SECONDS),
+        )
+        for (case, name), program in programs(passes, fingerprints).items()
+    }
 
 
 def import_cloudpickle() -> Any:

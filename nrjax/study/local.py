@@ -7,6 +7,7 @@ the user sets `chunk`. Results depend on neither the size of a launch nor the si
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -75,15 +76,21 @@ class Pace:
         least: number of trials that fill the devices once. Later sizes are multiples of it.
         most: largest number of trials.
         seconds: seconds that the trials should take.
+
+    Attributes:
+        size: number of trials to run next.
+        last: seconds that the last trials took, 0 before any ran.
     """
 
     def __init__(self, least: int, most: int, seconds: float):
         self.least, self.most, self.seconds = min(least, most), most, seconds
         self.size = self.least
+        self.last = 0.0
 
     def took(self, trials: int, seconds: float) -> None:
         """Choose the next number of trials, given that `trials` trials took `seconds`."""
         size = trials * self.seconds / max(seconds, 1e-9)
+        self.last = seconds
         batches = int(min(size, _GROWTH * self.size, self.most) // self.least)
         self.size = max(batches, 1) * self.least
 
@@ -199,18 +206,44 @@ def _files(
             raise
 
 
+def first_file(
+    program: Program, key: Array, layout: Pass, span: range, pace: Pace, seconds: float
+) -> tuple[int, dict[str, Any], float]:
+    """Run the first trials of a span for one file.
+
+    They take about `seconds`, or are all of them if the layout has a given chunk.
+
+    Returns:
+        The number of trials, their arrays and the seconds that they took.
+    """
+    done, parts, spent = 0, [], 0.0
+    if layout.chunk is None:
+        span = span[: max(largest_file(layout), pace.least)]
+    limit = seconds if layout.chunk is None else math.inf
+    for size, part, took in _launches(program, key, span, pace, limit):
+        parts.append(part)
+        if layout.axis == "chunk":
+            parts = [merge(parts)]
+        done, spent = done + size, spent + took
+    return done, _joined(parts), spent
+
+
 def _launches(
-    program: Program, key: Array, span: range, pace: Pace
+    program: Program, key: Array, span: range, pace: Pace, limit: float = math.inf
 ) -> Iterator[tuple[int, dict[str, Any], float]]:
     """Run trials, and yield the size, arrays and seconds of each launch.
 
-    The next launch runs while the results of one are copied or counted.
+    The next launch runs while the results of one are copied or counted. None is started if the
+    launches before it take `limit` seconds.
     """
-    running, at, before = None, span.start, time.perf_counter()
-    while at < span.stop or running is not None:
+    running, at, stop, begun = None, span.start, span.stop, time.perf_counter()
+    before = begun
+    while at < stop or running is not None:
         started = None
-        if at < span.stop:
-            size = min(pace.size, span.stop - at)
+        if running is not None and time.perf_counter() - begun + pace.last >= limit:
+            stop = at
+        if at < stop:
+            size = min(pace.size, stop - at)
             started, at = (size, program.launch(key, size, at)), at + size
         if running is not None:
             size, launch = running

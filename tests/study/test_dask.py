@@ -9,10 +9,8 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 pytest.importorskip("distributed")
@@ -25,27 +23,12 @@ from nrjax.study import dask, dask_team, dask_worker, local, provenance
 from nrjax.study.options import RunOptions
 from tests.study import small
 from tests.study.interrupted import Then, assert_same_bits
+from tests.study.long_walks import LongWalk
 
 ROOT = Path(__file__).parents[2]
 TRIALS, CHUNK = 24, 2
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 pytestmark = [pytest.mark.usefixtures("quiet_sockets", "undrawn"), pytest.mark.bits]
-
-
-class Walked(NamedTuple):
-    place: jax.Array
-
-
-class LongWalk(nrjax.Pytree):
-    """A custom trial so long that a chunk takes a while."""
-
-    steps: int = nrjax.static(default=20_000)
-
-    def run(self, key):
-        def move(step, place):
-            return place + jax.random.normal(jax.random.fold_in(key, step % 1000))
-
-        return Walked(jax.lax.fori_loop(0, self.steps, move, jnp.zeros(())))
 
 
 def run(folder, client=None, progress=False):
@@ -141,7 +124,7 @@ def test_a_worker_that_would_give_other_bits_is_refused(client, tmp_path, monkey
 
 @pytest.mark.long
 def test_an_error_on_a_worker_is_raised_by_the_client(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask, "run_chunk", _failing)
+    monkeypatch.setattr(dask, "run_file", _failing)
     with pytest.raises(ZeroDivisionError):
         run(tmp_path / "run", client)
 
@@ -175,14 +158,16 @@ def test_a_worker_with_other_code_is_refused(client):
     other = {"walk": {"outcome": prints["walk"]["outcome"][::-1]}}
     environment = dask_worker.environment_of(provenance.environment())
 
-    def run_chunk(prints):
+    def run_file(prints):
         data = dask_worker.serialise(passes, jax.random.key(0), prints)
-        return client.submit(dask_worker.run_chunk, data, repr(prints), environment, task).result()
+        facts = data, repr(prints), environment, task, 1.0
+        return client.submit(dask_worker.run_file, *facts).result()
 
-    assert run_chunk(prints)[0]["place"].shape == (CHUNK,)
-    assert "its code of the study or nrjax is not" in run_chunk(other).reason
+    trials, arrays, *_ = run_file(prints)
+    assert (trials, arrays["place"].shape) == (CHUNK, (CHUNK,))
+    assert "its code of the study or nrjax is not" in run_file(other).reason
     environment["python"] = "3.0"
-    assert "Python is 3." in run_chunk(prints).reason
+    assert "Python is 3." in run_file(prints).reason
 
 
 @pytest.fixture
@@ -209,16 +194,16 @@ def test_workers_that_stop_cost_no_run(fragile, alone, workers, tmp_path):
 @pytest.mark.long
 @posix
 def test_a_chunk_that_stops_its_worker_alone_is_named(fragile, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask, "run_chunk", _stopping)
+    monkeypatch.setattr(dask, "run_file", _stopping)
     with pytest.raises(ConnectionError, match=r"stopped during trials 0 to 1 of .* ran alone"):
         run(tmp_path / "run", fragile)
     assert len(list((tmp_path / "run/results/walk/outcome").glob("*.npz"))) == TRIALS // CHUNK - 1
 
 
-def _stopping(data, digest, environment, task):
+def _stopping(data, digest, environment, task, seconds):
     if task.first == 0:
         os._exit(1)
-    return dask_worker.run_chunk(data, digest, environment, task)
+    return dask_worker.run_file(data, digest, environment, task, seconds)
 
 
 @pytest.mark.long

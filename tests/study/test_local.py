@@ -1,8 +1,10 @@
 """Trials are cut into launches and files by batches, seconds and bytes, without effect on bits."""
 
 import contextlib
+import heapq
 import itertools
 import threading
+from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +12,8 @@ import pytest
 
 pytest.importorskip("xarray")
 from nrjax.simulation.program import Program
-from nrjax.study import dask, local
+from nrjax.study import local
+from nrjax.study.dask_queue import Waiting, file_seconds
 from nrjax.study.schema import Pass, Variable
 from tests.study import cheap
 from tests.study.interrupted import Killed, Then, assert_same_bits
@@ -162,26 +165,85 @@ def test_a_file_is_written_while_the_next_trials_run():
     assert written == [(range(first, first + 1), "x") for first in range(3)]
 
 
-def test_workers_get_files_of_a_few_seconds():
-    """Each trial is in one file, and a chunk that the user chose stays one."""
-    shapes = {"a": (None, [range(5, 1000)]), "b": (40, [range(40), range(40, 70)])}
-    passes = {
-        name: Pass(1000, chunk, {"x": Variable("int8")}) for name, (chunk, _) in shapes.items()
-    }
+@pytest.mark.parametrize(
+    ("batch", "seconds", "chunk", "trials"),
+    [
+        pytest.param(256, 9.0, None, 256, id="one batch is enough"),
+        pytest.param(32, 1.0, None, 128, id="batches of a second"),
+        pytest.param(4096, 0.004, None, None, id="scalars"),
+        pytest.param(32, 1.0, 10**7, 1000, id="a given chunk is run as a whole"),
+    ],
+)
+def test_a_worker_runs_trials_for_the_seconds_of_a_file(monkeypatch, batch, seconds, chunk, trials):
+    program = Timed(batch, 2**20, seconds)
+    monkeypatch.setattr(local, "time", program)
+    layout = Pass(10**7, chunk, {"x": Variable("int32")})
+    pace = local.Pace(batch, 2**20, local.LAUNCH_SECONDS)
+    span = range(10**6, 10**6 + 1000 if chunk else 10**7)
+    for _ in range(3):  # from the second file on, the speed is known
+        begun = program.now
+        done, arrays, spent = local.first_file(program, None, layout, span, pace, 4.0)
+    np.testing.assert_array_equal(arrays["x"], np.arange(10**6, 10**6 + done))
+    assert trials in (None, done)
+    assert spent == pytest.approx(program.now - begun)
+    assert chunk or spent <= max(seconds, 4.0 + 2 * local.LAUNCH_SECONDS)
+
+
+def waiting_of(shapes, batch=10):
+    """Return the queue of passes by name, each of a chunk and its pending spans."""
+    passes = {name: Pass(10**9, chunk, {"x": Variable("int8")}) for name, (chunk, _) in shapes}
     store = SimpleNamespace(pass_of=lambda case, name: passes[case])
-    spec = SimpleNamespace(program=lambda: SimpleNamespace(batch=10))
-    pending = {(name, "outcome"): spans for name, (_, spans) in shapes.items()}
-    waiting = dask._Waiting(store, {name: {"outcome": spec} for name in shapes}, pending)
-    done, tasks = {"a": [], "b": []}, []
+    spec = SimpleNamespace(program=lambda: SimpleNamespace(batch=batch))
+    pending = {(name, "outcome"): spans for name, (_, spans) in shapes}
+    return Waiting(store, {name: {"outcome": spec} for name, _ in shapes}, pending)
+
+
+def test_workers_get_spans_of_which_they_run_what_they_can():
+    """Each trial is in one file, and a chunk that the user chose stays one."""
+    shapes = [("a", (None, [range(5, 1000)])), ("b", (40, [range(40), range(40, 70)]))]
+    waiting = waiting_of(shapes)
+    done, sizes = {"a": [], "b": []}, []
     while waiting:
-        tasks.append(task := waiting.pop())
-        waiting.took(task, 0.05 * task.trials)
-        done[task.case] += range(task.first, task.first + task.trials)
-    assert done == {"a": list(range(5, 1000)), "b": list(range(70))}
-    sizes = [task.trials for task in tasks]
-    assert sizes[:4] == [10, 80, 80, 80]
+        task = waiting.pop(4)
+        trials = task.trials if task.case == "b" else min(task.trials, 80)
+        kept = waiting.took(task, trials, 0.05 * trials)
+        assert (kept.first, kept.trials) == (task.first, trials)
+        done[task.case] += range(kept.first, kept.first + trials)
+        sizes.append(trials)
+    assert {name: sorted(found) for name, found in done.items()} == {
+        "a": list(range(5, 1000)),
+        "b": list(range(70)),
+    }
+    assert max(sizes) == 80
     assert sizes[-2:] == [40, 30]
-    assert pending["a", "outcome"] == [range(5, 1000)]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 16, 256])
+def test_workers_of_any_speed_finish_together(workers):
+    """One is four times as slow. Two tasks a worker wait at most, and files are few and long."""
+    waiting, trials = waiting_of([("a", (None, [range(10**9)]))]), 10**9
+    speed = [trials / workers / 1000 / (4 if number == 0 else 1) for number in range(workers)]
+    seconds, running, files, ends = file_seconds(workers), [], 0, [0.0] * workers
+    held = [deque() for _ in range(workers)]
+
+    def start(number, now):
+        while waiting and len(held[number]) < 2:
+            held[number].append(waiting.pop(workers))
+        if held[number]:
+            task = held[number].popleft()
+            count = min(task.trials, int(seconds * speed[number]))
+            heapq.heappush(running, (now + count / speed[number], number, task, count))
+
+    for number in range(workers):
+        start(number, 0.0)
+    while running:
+        ends[number], number, task, count = now, *_ = heapq.heappop(running)
+        waiting.took(task, count, count / speed[number])
+        files += 1
+        start(number, now)
+    best = trials / sum(speed)
+    assert max(ends) < 1.05 * best + seconds
+    assert files < best / 0.125 + 12 * workers
 
 
 class Stopped:
