@@ -29,6 +29,9 @@ _RETRIES = 2
 _LOOK_SECONDS = 2.0
 """The seconds between two looks at the workers."""
 
+_GATHER_SECONDS = 30.0
+"""The seconds after which to ask whether the result of a task is lost."""
+
 
 def run_on_dask(
     client: Any,
@@ -117,7 +120,10 @@ class _Tasks:
             where = {"workers": team.good, "allow_other_workers": True}
         facts = self._digest, self._environment, task, file_seconds(len(team.good))
         options = {"pure": False, "retries": _RETRIES, **where}
-        future = self._client.submit(run_file, self._study, *facts, **options)
+        self._follow(self._client.submit(run_file, self._study, *facts, **options), task)
+
+    def _follow(self, future: Any, task: Task) -> None:
+        """Put a future into the queue of ended ones as soon as it has a result."""
         self._running[future] = task
         future.add_done_callback(self._done.put)
 
@@ -140,7 +146,12 @@ class _Tasks:
         if future.cancelled():
             _lost(self._client)
         try:
-            reply = future.result()
+            reply = future.result(timeout=_GATHER_SECONDS)
+        except TimeoutError:  # the worker is gone, and others repeat its trials
+            if future.status == "error":  # of the study itself
+                raise
+            self._follow(future, task)
+            return None
         except KilledWorker as error:
             if task == self._alone:
                 _killed(task, error)

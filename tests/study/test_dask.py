@@ -180,6 +180,16 @@ def fragile(client, workers, monkeypatch):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
+@posix
+def test_chaos_changes_no_bit():
+    """The whole of it, `python -m tests.study.chaos`, takes ten minutes and more."""
+    command = [sys.executable, "-m", "tests.study.chaos", "--seeds", "1", "--seconds", "15"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
 @posix
 def test_workers_that_stop_cost_no_run(fragile, alone, workers, tmp_path):
     class Stopping(Then):
@@ -302,6 +312,39 @@ def test_workers_that_are_all_paused_end_the_run_after_a_minute(monkeypatch):
     with pytest.raises(ConnectionError, match="all 1 workers have been paused for 61 s"):
         team.look()
     assert team.counts == {"connected": 2, "paused": 1, "lost": 1, "refused": 0}
+
+
+class _Future:
+    """The future of a task whose result is lost with its worker once."""
+
+    status = "pending"
+
+    def __init__(self):
+        self.asked = 0
+
+    def add_done_callback(self, function):
+        function(self)
+
+    def cancelled(self):
+        return False
+
+    def result(self, timeout):
+        self.asked += 1
+        if self.asked == 1:
+            raise TimeoutError
+        return 2, {}, 1.0, 0.0
+
+
+def test_a_result_that_is_lost_with_its_worker_stops_nothing(monkeypatch):
+    client, task, future = _Scheduler(a="running"), local.Task("a", "outcome", 0, 2), _Future()
+    client.submit = lambda *_, **__: future
+    monkeypatch.setattr(dask, "environment_of", lambda *_: {})
+    monkeypatch.setattr(dask, "serialise", lambda *_: b"")
+    store = type("", (), {"settings": {"fingerprints": {}}})
+    tasks = dask._Tasks(client, dask_team.Team(client, None, None), store, None, {})
+    tasks._submit(task)
+    assert tasks.ended() is None
+    assert tasks.ended() == (task, (2, {}, 1.0, 0.0))
 
 
 def test_a_run_fails_if_only_workers_that_differ_are_left():
