@@ -1,6 +1,7 @@
-"""Runs under a real Slurm: a job array, requeued and cancelled jobs, workers of Dask.
+"""Runs under a real Slurm: a job array, jobs that are stopped or requeued, workers of Dask.
 
-Needs Debian's packages slurm-wlm and munge; a private cluster of four nodes is started.
+Needs Debian's packages slurm-wlm and munge; a private cluster of four nodes is started. The test of
+preemption also needs dask-jobqueue.
 """
 
 import os
@@ -14,13 +15,16 @@ import pytest
 pytest.importorskip("filelock")
 pytest.importorskip("xarray")
 
+import nrjax
 from nrjax import cli
 from nrjax.study.store import Store
 from tests.study import slurm
-from tests.study.interrupted import assert_same_bits
+from tests.study.interrupted import Then, assert_same_bits
+from tests.study.long_walks import LongWalk
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 120
+LONGER = 480
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1200),
@@ -29,7 +33,7 @@ pytestmark = [
 
 FILE = """
 import nrjax
-from tests.study.test_dask import LongWalk
+from tests.study.long_walks import LongWalk
 
 study = nrjax.Study("walks", {"walk": LongWalk(100_000)})
 """
@@ -59,6 +63,14 @@ def whole(place):
     command = ["run", str(place / "walks.py"), "--trials", str(TRIALS), "--out", f"{place}/whole"]
     assert cli.main(command) == 0
     return Store.open(place / "whole")
+
+
+@pytest.fixture(scope="module")
+def longer(place):
+    """A run of more trials, without Slurm."""
+    command = ["run", str(place / "walks.py"), "--trials", str(LONGER), "--out", f"{place}/longer"]
+    assert cli.main(command) == 0
+    return Store.open(place / "longer")
 
 
 def submit(place, environment, options, *arguments):
@@ -122,6 +134,27 @@ def test_a_requeued_job_goes_on(place, environment, whole):
     assert_same_bits(Store.open(out), whole)
 
 
+def test_a_job_at_its_walltime_is_resumed_by_the_next(place, environment, longer):
+    """Slurm sends SIGTERM at the limit of a minute, or up to a minute before the seconds asked for.
+
+    Without "B:" it would send the earlier signal to steps of the job only, of which there are none.
+    """
+    out = place / "walltime"
+    run = ["run", str(place / "walks.py"), "--trials", str(LONGER), "--chunk", "8", "--resume"]
+    stopped = f"stopped by SIGTERM; finished trials are kept in {out}"
+    for limits, is_late in ((["--time=1"], True), (["--time=1", "--signal=B:TERM@25"], False)):
+        job = submit(place, environment, limits, *run, "--out", str(out))
+        finished(environment, job)
+        said = (place / f"{job}.log").read_text()
+        assert stopped in said
+        assert ("TIME LIMIT" in said) == is_late
+        assert not Store.open(out).finished()
+    job = submit(place, environment, [], *run, "--out", str(out))
+    finished(environment, job, 900)
+    assert Store.open(out).finished(), logs(place)
+    assert_same_bits(Store.open(out), longer)
+
+
 def test_a_cancelled_job_says_how_to_go_on(place, environment):
     out = place / "cancelled"
     options = ["run", str(place / "walks.py"), "--trials", "1000000", "--chunk", "8"]
@@ -159,3 +192,57 @@ def test_workers_on_two_nodes(place, environment, whole):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 workers" in done.stdout
     assert_same_bits(Store.open(out), whole)
+
+
+@pytest.fixture
+def adapted(place, environment, monkeypatch):
+    """A cluster of dask-jobqueue that keeps three jobs, each of which stops after a while."""
+    jobqueue = pytest.importorskip("dask_jobqueue")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with jobqueue.SLURMCluster(
+        cores=1,
+        memory="1GB",
+        walltime="00:05:00",
+        log_directory=str(place),
+        python=sys.executable,
+        worker_extra_args=["--lifetime", "60s", "--lifetime-stagger", "10s"],
+        job_extra_directives=["--requeue"],
+        scheduler_options={"dashboard_address": ":0", "host": "127.0.0.1"},
+    ) as cluster:
+        cluster.adapt(minimum_jobs=3, maximum_jobs=3, interval="1s")
+        with cluster.get_client() as client:
+            yield client
+
+
+def test_workers_that_are_preempted_and_replaced(place, environment, adapted):
+    """Jobs end at their lifetime, are cancelled, and put back into the queue."""
+    preempted = []
+
+    def preempt():
+        """Cancel a job or put it back into the queue, as Slurm does for the sake of another."""
+        running = ["squeue", "--noheader", "--states=RUNNING", "--format=%i"]
+        jobs = _said(running, environment).split()
+        if jobs and len(preempted) < 4:
+            how = ["scancel"] if len(preempted) % 2 else ["scontrol", "requeue"]
+            preempted.append([*how, jobs[0]])
+            subprocess.run(preempted[-1], env=environment, check=False)
+
+    study = nrjax.Study("walks", {"walk": LongWalk(50_000)})
+    options = {"chunk": 8, "progress": Repeatedly(4, preempt), "client": adapted}
+    store = study.run(place / "adapted", trials=240, **options).store
+    assert len(preempted) == 4
+    here = study.run(place / "here", trials=240, progress=False).store
+    assert_same_bits(store, here)
+
+
+class Repeatedly(Then):
+    """Progress that calls a function after every few files."""
+
+    def __init__(self, every, action):
+        super().__init__(every, action)
+        self.every = every
+
+    def advance(self, trials, seconds):
+        super().advance(trials, seconds)
+        self.left = self.left or self.every
