@@ -36,6 +36,7 @@ NAMES = (
     "leaderboard",
     "phase",
     "scaling",
+    "workers",
 )
 """Modules with a function `rows(quick)`. A new benchmark needs a line here."""
 
