@@ -90,6 +90,7 @@ PROCESSES = {
     "exponential": (lambda k: Exponential((5,)), 1),
     "jumps": (lambda k: nrjax.LaplaceJumps((5,), number(k, 1) / 128, number(k, 1) * 16, 40), 1),
     "brownian": (lambda k: nrjax.Brownian((5,)), 2),
+    "spherical": (lambda k: nrjax.SphericalLaplace((5,)), 1),
     "skellam": (lambda k: nrjax.Skellam((5,), number(-k), 2 * number(-k)), 1),
 }
 
@@ -147,6 +148,66 @@ def test_noise_of_many_units_in_one_program(name):
         np.testing.assert_array_equal(
             np.where(np.isnan(found), 0, found), np.where(np.isnan(found), 0, ldexp(noise[0], k))
         )
+
+
+def constant_path(name: str) -> Callable[[int], dict[str, Scaled]]:
+    """Return a function of k that rewinds noise to times which are constants of the program."""
+    build, power = PROCESSES[name]
+
+    def subject(k):
+        times, process = [number(power * k) * time for time in (16.0, 1.5, 1.4999, 1.0)], build(k)
+
+        @jax.jit
+        @jax.vmap
+        def path(key):
+            state = process.init(key, times[0])
+            for i, time in enumerate(times[1:]):
+                state = process.rewind(jax.random.fold_in(key, i), state, time)
+            return state.value
+
+        return {"noise": Scaled(path(KEYS[:99]), 1)}
+
+    return subject
+
+
+WITHIN = tuple(int(share * MOST) for share in (-0.55, 0.51, 0.7))
+"""Powers of two at which a product of two times leaves the dtype."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "laplace",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("exponential", "brownian", "spherical")
+        ),
+    ],
+)
+def test_times_may_be_constants_of_a_program(name):
+    """XLA rearranges products of constants, as in `(t unit) (s unit)`."""
+    power = PROCESSES[name][1]
+    check(constant_path(name), [k // power for k in WITHIN], near=MOST)
+
+
+def test_constant_times_of_releases():
+    """A release between two others stays at the lower one with probability `(s/t)^2`."""
+
+    def subject(k):
+        @jax.jit
+        @jax.vmap
+        def shown(key):
+            releases = nrjax.Releases.of(jnp.zeros(()), nrjax.Laplace(()), None)
+            found = []
+            for i, time in enumerate((1.0, 16.0, 4.0)):
+                key = jax.random.fold_in(key, i)
+                releases, release = releases.at(key, time * number(k))
+                found.append(release)
+            return jnp.stack(found)
+
+        return {"release": Scaled(shown(KEYS), 1)}
+
+    check(subject, WITHIN, near=MOST)
 
 
 @pytest.mark.parametrize("kind", [nrjax.Laplace, nrjax.Brownian])

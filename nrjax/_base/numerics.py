@@ -57,6 +57,26 @@ def unit_of(size: Array) -> tuple[Array, Array]:
     return unit, jax.lax.bitcast_convert_type(field, size.dtype)
 
 
+def in_unit(number: Array, unit: Array) -> Array:
+    """Return `number * unit` for a power of two, exactly, with 0 in place of subnormal results.
+
+    It is a sum of exponents, which XLA does not rearrange. If two times are constants of a program,
+    XLA turns `(t unit) (s unit)` into `(t s) (unit unit)`, which may overflow.
+    """
+    limits = jnp.finfo(number.dtype)
+    one, kind, most = limits.nmant, f"int{limits.bits}", 2 * limits.maxexp - 1
+    bits, factor = (jax.lax.bitcast_convert_type(x, kind) for x in (number, unit))
+    own = (bits >> one) & most
+    power = own + (factor >> one) - (limits.maxexp - 1)
+    moved = (bits & ~(most << one)) | (power << one)
+    sign = bits & ~(2 ** (limits.bits - 1) - 1)
+    moved = jnp.where(
+        power >= most, sign | (most << one), jnp.where((own > 0) & (power > 0), moved, sign)
+    )
+    # Infinite numbers and NaN stay what they are.
+    return jnp.where(own == most, number, jax.lax.bitcast_convert_type(moved, number.dtype))
+
+
 def scaled_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of a float64 table, divided by powers of two, and the exponents.
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.numerics import noise_range, unit_of
+from nrjax._base.numerics import in_unit, noise_range, unit_of
 from nrjax._base.pytrees import static
 from nrjax._base.validation import check, check_shape, concrete_or_none
 from nrjax.types import NoiseProcess, Status
@@ -158,8 +158,8 @@ def branches(draw: Array, complement: Array, distance: Array, side: Array, rate:
 def rewind_laplace(draw: Array, complement: Array, value: Array, now: Array, time: Array) -> Array:
     """Return Laplace noise at `time`, given its `value` at time `now` and a uniform draw."""
     unit, inverse = unit_of(now)
-    t, distance = time * unit, jnp.abs(value)
-    gap = (now * unit - t) / (now * unit)  # 1 - r with r = time/now; k = gap/time, m = (1 + r)/time
+    whole, t, distance = in_unit(now, unit), in_unit(time, unit), jnp.abs(value)
+    gap = (whole - t) / whole  # 1 - r with r = time/now; k = gap/time, m = (1 + r)/time
     move = branches(draw, complement, distance, gap / 2, gap / t * unit)
     target = jnp.where(
         move.outward, move.outer * (time / (1 + time / now)), move.inner * (t / gap * inverse)
@@ -175,6 +175,6 @@ def move_probability(distance: Array, now: Array, time: Array) -> Array:
     if its uniform draw is larger.
     """
     unit, _ = unit_of(now)
-    now, time = now * unit, time * unit
+    now, time = in_unit(now, unit), in_unit(time, unit)
     gap = (now - time) / now
     return gap - (1 - gap) * jnp.expm1(-distance * (gap / time * unit))

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
-from nrjax._base.numerics import unit_of
+from nrjax._base.numerics import in_unit, unit_of
 from nrjax.processes._kernel import Coordinates, NoiseState, exponential, random_bits
 from nrjax.types import BlockwiseProcess
 
@@ -51,7 +51,7 @@ class Exponential(Coordinates, BlockwiseProcess):
         value, now = state
         time = jnp.asarray(time, now.dtype)
         unit, inverse = unit_of(now)
-        s, t = time * unit, now * unit
+        s, t = in_unit(time, unit), in_unit(now, unit)
         gap = (t - s) / t  # k = gap / time
         drawn = exponential(bits, now.dtype) * (s / gap) * inverse
         return NoiseState(jnp.where(gap > 0, jnp.minimum(value, drawn), value), time)

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
-from nrjax._base.numerics import unit_of
+from nrjax._base.numerics import in_unit, unit_of
 from nrjax.processes._kernel import (
     Coordinates,
     NoiseState,
@@ -102,7 +102,8 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
         time = jnp.asarray(time, s.dtype)
         coin, jump = jax.random.split(key)
         # The probability of no jump up to `time`, given a jump up to u.
-        no_jump = (s / time) ** 2 * _jump(time, u) / _jump(s, u)
+        unit, _ = unit_of(time)
+        no_jump = (in_unit(s, unit) / in_unit(time, unit)) ** 2 * _jump(time, u) / _jump(s, u)
         difference = upper.value - lower.value
         moved = self.rewind(jump, NoiseState(difference, u), time).value
         # Equal values stay equal: lower.value + difference may differ from upper.value by rounding.
@@ -196,7 +197,7 @@ def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:
 def _jump(s: Array, t: Array) -> Array:
     """Return the probability `1 - (s/t)^2` of a jump between times s and t."""
     unit, _ = unit_of(t)
-    s, t = s * unit, t * unit
+    s, t = in_unit(s, unit), in_unit(t, unit)
     return ((t - s) / t) * ((t + s) / t)
 
 

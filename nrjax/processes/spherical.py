@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.normals import normals
-from nrjax._base.numerics import unit_of
+from nrjax._base.numerics import in_unit, unit_of
 from nrjax._base.threefry import in_pairs, is_placed
 from nrjax.processes._kernel import Coordinates, exponential, precise_exponential, random_bits
 from nrjax.types import BlockwiseProcess
@@ -129,7 +129,7 @@ class SphericalLaplace(Coordinates, BlockwiseProcess):
 def _norm(vector: Array) -> tuple[Array, Array]:
     """Return the l2 norm of a vector, and the vector divided by it, or 0 for the vector 0."""
     unit, inverse = unit_of(jnp.max(jnp.abs(vector), initial=0))
-    scaled = vector * unit
+    scaled = in_unit(vector, unit)
     size = jnp.sqrt(jnp.sum(scaled * scaled))
     return size * inverse, scaled / jnp.where(size > 0, size, 1)
 
@@ -171,7 +171,9 @@ def _rises(first: Array, second: Array) -> tuple[Array, Array]:
 
 def _gap(now: Array, time: Array) -> Array:
     """Return `(now/time)^2 - 1`, accurately for close times."""
-    return ((now - time) / time) * ((now + time) / time)
+    unit, _ = unit_of(time)
+    s, t = in_unit(time, unit), in_unit(now, unit)
+    return ((t - s) / s) * ((t + s) / s)
 
 
 def _rewind_clock(

@@ -31,7 +31,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.fields import explain_fields
-from nrjax._base.numerics import unit_of
+from nrjax._base.numerics import in_unit, unit_of
 from nrjax._base.validation import (
     OTHER_UNIT,
     as_table,
@@ -66,7 +66,7 @@ def acceptance_probability(
         noise, signed=gap, epsilon=epsilon, sensitivity=sensitivity
     )
     unit, _ = unit_of(sensitivity)
-    decay = jnp.exp(-jnp.abs(signed * unit) * epsilon / (4 * (sensitivity * unit)))
+    decay = jnp.exp(-jnp.abs(in_unit(signed, unit)) * epsilon / (4 * in_unit(sensitivity, unit)))
     tail = _tail(decay, noise)
     negative = decay * decay / 3 if noise == "exponential" else tail
     return jnp.where(signed < 0, 1 - negative, tail)

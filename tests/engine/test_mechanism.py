@@ -256,7 +256,10 @@ MISTAKES = [
     (lambda: nrjax.brownian(TRUTH, 1.0, 0.0), "delta must be strictly between 0 and 1"),
     (lambda: nrjax.brownian(TRUTH, nrjax.Sensitivity(1, "l1"), 1e-6), "an l2-sensitivity"),
     (lambda: nrjax.PureGuarantee(nrjax.Sensitivity(1, "l2")), "an l1-sensitivity"),
-    (lambda: nrjax.SphericalPureGuarantee(nrjax.Sensitivity(1, "l1")), "by which Spherical Laplace"),
+    (
+        lambda: nrjax.SphericalPureGuarantee(nrjax.Sensitivity(1, "l1")),
+        "by which Spherical Laplace",
+    ),
     (lambda: nrjax.laplace([1.0, np.nan], 1.0), "value must be finite"),
     (lambda: nrjax.laplace("many", 1.0), "value must be numbers"),
     (lambda: nrjax.discrete_laplace(1.5, 1.0), "value must be integers"),

@@ -57,7 +57,7 @@ RADII = (sensitivity.ridge_radius, sensitivity.logistic_radius)
 TIGHT = {"delta": 1e-6, "tight_at_epsilon": 0.3}
 VERSION = "must be 'paper' or 'tight' \\(got 'best'"
 POSITIVE = "must be positive and finite \\(got"
-NOISE = "noise must be 'brownian', 'gaussian' or 'laplace'"
+NOISE = "noise must be 'brownian', 'gaussian', 'laplace' or"
 L1, L2 = (released(noise).sensitivity for noise in ("laplace", "gaussian"))
 WRONG_NORM = "must be an l2-sensitivity"
 
