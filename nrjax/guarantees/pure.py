@@ -57,7 +57,8 @@ class SphericalPureGuarantee(PureGuarantee):
     """The cost `D2 / t` of spherical Laplace noise of scale t (statement 41 of `docs/proofs`).
 
     Use it with `nrjax.SphericalLaplace`, for vectors whose l2-sensitivity is small. The realised
-    loss never exceeds epsilon (pure differential privacy, delta = 0).
+    loss never exceeds epsilon (pure differential privacy, delta = 0). Filters and odometers charge
+    it as `ExPost.of(guarantee, time)`, and dp-accounting a largest epsilon as `Pure(epsilon)`.
 
         >>> round(float(nrjax.SphericalPureGuarantee(sensitivity=1.0).epsilon(4.0)), 4)
         0.25
