@@ -65,10 +65,12 @@ def audit(
     trials choose. That rule need not be the worst, so "holds" then means this rule.
 
     Otherwise, or if `neighbour` is an interaction with other parts, such as a score of other data
-    or a private rule, an event of transcripts is chosen on one half of the trials and counted on
-    the other half (Clopper and Pearson 1934). Transcripts are the last step, whether the rule
-    accepted, and the last release. The verdict is then never "holds", since unseen events may be
-    worse.
+    or a private rule, each pair of transcripts is bet on, with stakes on events that earlier pairs
+    determine. Transcripts are the last step, whether the rule accepted, and the last release. The
+    verdict is then never "holds", since unseen events may be worse.
+
+    Next to the verdict, `Audit.epsilon` is a lower bound of each constant epsilon that holds at
+    delta. `Audit.plot` draws the bound against the trials.
 
     Args:
         interaction: interaction with a guarantee. Or a custom trial with a method `run(key)` whose
@@ -79,7 +81,7 @@ def audit(
             coordinate.
         delta: delta to audit the stated epsilon at; by default the guarantee's.
         trials: largest number of trials, by default 16,384; of transcripts, 40,000. An audit ends
-            when the guarantee is refuted. "Holds" takes all trials, and at least 16,384.
+            when losses refute the guarantee. "Holds" takes all trials, and at least 16,384.
         level: probability with which each verdict is right.
         seed: seed of all trials.
 

@@ -36,6 +36,12 @@ Gaussian noise of 0.95 times the stated scale was said to hold in 2 of 3 audits 
 _LEAST_VALUE = 1e-250
 """Weighted violations below this count as 0, since bets divide by fractions of their mean."""
 
+_PRECISION = 1e-3
+"""Relative precision of the lower bound of epsilon, which is rounded down."""
+
+_LARGEST = 700.0
+"""Largest lower bound of epsilon at a positive delta, whose exponential fits float64."""
+
 _LEVELS, _PILOT, _PILOT_FIRST = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 512, 2**31
 """Levels of the stop of a hockey-stick audit, and trials, which no verdict uses, to choose one."""
 
@@ -57,6 +63,8 @@ class Losses:
     Attributes:
         values: weighted violations, with mean P(loss > epsilon), or the hockey-stick excess.
         excess: realised losses minus epsilon, rounded down.
+        loss: realised losses, rounded down.
+        weights: likelihood ratios dP/dQ of the trials.
         step: number of the last release.
         law: log wealth of each bet against the distribution that the realised loss assumes.
     """
@@ -66,6 +74,7 @@ class Losses:
         self._hockey_stick = hockey_stick
         self._masses = np.exp(np.asarray(trial.log_masses, float))
         self.values, self.excess, self.step = np.empty(0), np.empty(0), np.empty(0, int)
+        self.loss, self.weights = np.empty(0), np.empty(0)
         self.law, self._places = np.zeros(1), TiltBets(self._masses.size)
 
     def run(self, key: Array, trials: int, first: int) -> Losses:
@@ -77,10 +86,41 @@ class Losses:
         values = np.where(size > 0, weights * size, 0)
         self.values = np.append(self.values, np.where(values > _LEAST_VALUE, values, 0))
         self.excess, self.step = np.append(self.excess, excess), np.append(self.step, part["step"])
+        self.loss = np.append(self.loss, np.asarray(part["loss"], float))
+        self.weights = np.append(self.weights, weights)
         ended: Any = dict(part, densities=densities)
         bets = law_bets(densities, part["tilt"], self._masses)
         self.law = self.law + np.append(bets, self._places.bet(ended, self._masses))
         return self
+
+    def bound(self, delta: float, alpha: float, known: float) -> float:
+        """Return a lower bound of each constant epsilon that holds at delta.
+
+        At delta 0 it is the largest loss. Otherwise bets refute smaller epsilons, since the mean of
+        `(1 - exp(epsilon - loss))_+` is at most delta if epsilon holds.
+
+        Args:
+            delta: delta of the bound.
+            alpha: probability with which the bound may fail at any number of trials.
+            known: bound after fewer trials.
+        """
+        most = float(np.max(self.loss, initial=known))
+        if not delta or most <= known:
+            return most
+
+        def refuted(epsilon: float) -> bool:
+            sizes = -np.expm1(-np.maximum(self.loss - epsilon, 0.0))
+            values = np.where(sizes > 0, self.weights * sizes, 0.0)
+            values = np.where(values > _LEAST_VALUE, values, 0.0)
+            return betting.log_wealth(values, delta) >= -math.log(alpha)
+
+        if known >= _LARGEST or not refuted(known):
+            return known
+        low, high = known, min(most, _LARGEST)
+        while high - low > _PRECISION * high:
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if refuted(middle) else (low, middle)
+        return low
 
     def worst(self, seed: int) -> Worst | None:
         """Return the trial with the largest loss above epsilon, None if there is none."""
@@ -117,8 +157,11 @@ def audit(
     if hockey_stick:
         trial, remark = _with_level(trial, key), f"{_CHOSEN} {remark}".rstrip()
     losses, enough, verdict, reason = Losses(trial, hockey_stick), -math.log(alpha), "", ""
+    bounds: list[tuple[int, float]] = []
     for first in range(0, trials, _CHUNK):
         losses.run(key, min(_CHUNK, trials - first), first)
+        known = bounds[-1][1] if bounds else 0.0
+        bounds.append((losses.values.size, losses.bound(stated, 1 - level, known)))
         verdict, reason = _verdict(losses, stated, high, most, enough, trials)
         if verdict:
             break
@@ -152,6 +195,7 @@ def audit(
         level=level,
         remark=remark,
         refutable=refutable,
+        bounds=() if reason == "distribution" else tuple(bounds),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -32,8 +33,9 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
     width, other_width = (table.shape[1] for table, _ in transcripts)
     same, expected = width == other_width, f"of transcripts with {width} numbers"
     check(same, "neighbour", f"{other_width} numbers", expected, "Pad the smaller transcripts.")
-    event = events.compare(*transcripts, stated, 1 - level)
-    violated, most_trials = event.low > stated, max(2, int(planted.FRACTION * trials))
+    bets = events.compare(*transcripts, stated, 1 - level)
+    enough = -math.log(1 - level)
+    violated, most_trials = bets.log_wealth >= enough, max(2, int(planted.FRACTION * trials))
 
     def refutes(scale: float, start: int) -> bool:
         faulty = (planted.with_scale(each, scale) for each in (first, second))
@@ -41,30 +43,25 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
             _transcripts(each, part, most_trials, start)[:2]
             for each, part in zip(faulty, (key, other), strict=True)
         )
-        return events.compare(one, two, stated, 1 - level).low > stated
+        return events.compare(one, two, stated, 1 - level, np.empty(0)).log_wealth >= enough
 
     return Audit(
         verdict="violated" if violated else "not enough trials",
-        interval=(event.low, event.high),
+        interval=(bets.bounds[-1][1] if bets.bounds else 0.0, math.inf),
         stated=stated,
-        quantity="P(event) - exp(epsilon) P'(event)",
+        quantity="each constant epsilon",
         reason="event",
-        worst=event,
+        worst=None,
         trials=trials,
-        needed=None if violated else event.needed,
+        needed=bets.needed,
         level=level,
         remark=(
-            f"The event was chosen on half of the transcripts; events with probabilities below "
-            f"about {event.smallest:.2g} cannot be seen."
-            f"{_fixed(event.least_epsilon)}{f' {failures}.' if failures else ''}"
+            f"Events with probabilities below about {bets.smallest:.2g} cannot be seen."
+            f"{f' {failures}.' if failures else ''}"
         ),
         refutable=planted.refutable_scale(refutes) if has_scale and not violated else None,
+        bounds=bets.bounds,
     )
-
-
-def _fixed(least: float) -> str:
-    """Return a sentence on the epsilons that are refuted if they are fixed in advance."""
-    return f" No epsilon below {least:.3g} that is fixed in advance holds." if least > 0 else ""
 
 
 def _transcripts(

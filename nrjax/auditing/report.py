@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 from nrjax._base.fields import explain_fields
-from nrjax.auditing.events import Event
 
 
 @explain_fields
@@ -26,6 +26,14 @@ class Worst(NamedTuple):
     excess: float
 
 
+def _rounded_down(number: float) -> float:
+    """Return a number of four digits that is no larger than a nonnegative number."""
+    if number <= 0 or number == math.inf:
+        return number
+    unit = 10.0 ** (math.floor(math.log10(number)) - 3)
+    return max(0.0, (math.ceil(number / unit) - 1) * unit)
+
+
 @dataclasses.dataclass(frozen=True)
 class Audit:
     """The verdict of `nrjax.audit`, and its evidence. Print it for one or two sentences.
@@ -40,13 +48,14 @@ class Audit:
         verdict: "violated", "not enough trials", or "holds": the audited number is below 1.1 times
             `stated`, or below 0.001 for a pure guarantee.
         interval: lower and upper bound of the audited number. Each holds with probability `level`,
-            whenever the audit ends.
+            whenever the audit ends. For transcripts `(epsilon, inf)`.
         stated: delta that the number must not exceed, 0 for a pure guarantee.
         quantity: audited number in words.
         reason: reason for the verdict: "mean" (of the audited number), "loss" (a loss above the
             epsilon of a pure guarantee, which is a proof), "distribution" (the releases do not have
-            the one that the realised loss assumes), "event", or "" without a verdict.
-        worst: trial with the largest loss above epsilon, None if there was none; or the event.
+            the one that the realised loss assumes), "event" (bets on events of transcripts), or
+            "" without a verdict.
+        worst: trial with the largest loss above epsilon, None if there was none.
         trials: number of trials, per data set.
         needed: about how many trials would decide; None if decided, or if no estimate exists.
         level: probability with which the verdict is right.
@@ -55,6 +64,8 @@ class Audit:
             refuted: noise of this scale was planted into three runs of other trials, three quarters
             as many, and each refuted it. 0 if none was refuted. None if the guarantee is violated,
             if too few losses decide nothing, or for a custom trial or noise.
+        bounds: pairs `(trials, bound)` in rising order: `epsilon` after so many trials. Empty if
+            the releases do not have the distribution that the realised loss assumes.
     """
 
     verdict: str
@@ -62,12 +73,13 @@ class Audit:
     stated: float
     quantity: str
     reason: str
-    worst: Worst | Event | None
+    worst: Worst | None
     trials: int
     needed: int | None
     level: float
     remark: str = ""
     refutable: float | None = None
+    bounds: tuple[tuple[int, float], ...] = ()
 
     def __str__(self) -> str:
         low, high = (f"{end:.4g}" for end in self.interval)
@@ -77,6 +89,13 @@ class Audit:
             text = f"Violated: the releases do not have the distribution of the loss, {after}"
         elif self.reason == "loss":
             text = f"Violated: a loss is {worst.excess:.3g} above epsilon, which never may be."
+        elif self.reason == "event":
+            refuted = "are" if self.verdict == "violated" else "are not"
+            start = "Violated" if self.verdict == "violated" else "Not enough trials"
+            text = (
+                f"{start}: the stated epsilons {refuted} refuted at delta {self.stated:.4g} "
+                f"({self.trials:,} trials, level {self.level:.4g})."
+            )
         elif self.verdict == "violated":
             text = f"Violated: {self.quantity} is at least {low}, {after}"
         elif self.verdict == "holds":
@@ -88,7 +107,31 @@ class Audit:
         if isinstance(worst, Worst) and self.verdict == "violated":
             where = f", look {worst.step}" if worst.step >= 0 else ""
             text += f" The worst is trial {worst.trial}{where}, seed {worst.seed}."
-        return " ".join(filter(None, (text, self._power, self.remark)))
+        return " ".join(filter(None, (text, self._bound, self._power, self.remark)))
+
+    @property
+    def epsilon(self) -> float:
+        """The lower bound of each constant epsilon that holds at the stated delta.
+
+        It holds with probability `level`, whenever the audit ends. From losses it assumes that the
+        realised loss is exact. It is 0 if nothing is known. The stated epsilon of a stopped trial
+        may be smaller, since it depends on the stop.
+        """
+        return self.bounds[-1][1] if self.bounds else 0.0
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure of the lower bound of epsilon against the trials."""
+        from nrjax.auditing.figure import figure  # matplotlib is slow to import
+
+        return figure(self)
+
+    @property
+    def _bound(self) -> str:
+        """A sentence on the constant epsilons that are refuted."""
+        if not self.bounds:
+            return ""
+        known = _rounded_down(self.epsilon)
+        return f"A constant epsilon at delta {self.stated:.4g} is at least {known:.4g}."
 
     @property
     def _power(self) -> str:

@@ -52,6 +52,7 @@ class Ended(NamedTuple):
 
     Attributes:
         excess: realised loss minus epsilon; -inf if the trial failed.
+        loss: realised loss, rounded down; -inf if the trial failed.
         step: number of the last release.
         tilt: number of the tilt that was drawn.
         densities: log-density of the releases under each tilt, relative to the tilt drawn; 0 if
@@ -62,6 +63,7 @@ class Ended(NamedTuple):
     """
 
     excess: Array
+    loss: Array
     step: Array
     tilt: Array
     densities: Array
@@ -117,7 +119,7 @@ class Tilted(Pytree):
         def look(carry: tuple[TrialState, Array]) -> tuple[TrialState, Array]:
             state, _ = carry
             judged = judge(trial, state, *assess(trial, state.step, state.process))
-            excess = self._excess(judged, theta)
+            excess = self._above(judged, theta, judged.epsilon)
             large = (excess > self.level) & (judged.status <= Status.EXHAUSTED)
             status = jnp.where(large, Status.STOPPED, judged.status).astype(jnp.int32)
             return advance(trial, judged._replace(status=status)), excess
@@ -132,7 +134,8 @@ class Tilted(Pytree):
         losses = jax.vmap(trial.process.privacy_loss, (None, 0))(state.process, others)
         excess, densities = jnp.where(ended, excess, below), jnp.where(ended, -losses, 0)
         place = jnp.where(ended, self._place(trial.process.value(state.process), theta), jnp.nan)
-        return Ended(excess, state.step, tilt.astype(jnp.int32), densities, place)
+        loss = jnp.where(ended, self._above(state, theta, 0.0), below)
+        return Ended(excess, loss, state.step, tilt.astype(jnp.int32), densities, place)
 
     def _place(self, noise: Array, theta: Array) -> Array:
         """Return the last release minus the private value, along v.
@@ -142,14 +145,14 @@ class Tilted(Pytree):
         """
         return theta * jnp.sum(self.along * self.shift) + jnp.sum(self.along * noise)
 
-    def _excess(self, state: TrialState, theta: Array) -> Array:
+    def _above(self, state: TrialState, theta: Array, epsilon: Any) -> Array:
         """Return the realised loss minus epsilon, rounded down."""
         process = self.interaction.process
         own = process.privacy_loss(state.process, theta * self.shift)
         other = process.privacy_loss(state.process, (theta + 1) * self.shift)
-        size = jnp.abs(own) + jnp.abs(other) + state.epsilon
+        size = jnp.abs(own) + jnp.abs(other) + epsilon
         rounding = _ROUNDING * float(jnp.finfo(size.dtype).eps) * jnp.where(size < jnp.inf, size, 0)
-        excess = other - own - state.epsilon - rounding
+        excess = other - own - epsilon - rounding
         return jnp.where(jnp.isnan(excess), -jnp.inf, excess)  # impossible releases
 
 
@@ -170,10 +173,12 @@ class Reported(Pytree):
     def run(self, key: Array) -> Ended:
         """Run one trial."""
         result = self.trial.run(key_for(self.trial, key))
-        rounding = 4 * _ROUNDING * float(jnp.finfo(result.epsilon.dtype).eps) * result.epsilon
-        excess = result.privacy_loss - result.epsilon - rounding
+        rounding = 4 * _ROUNDING * float(jnp.finfo(result.epsilon.dtype).eps)
+        excess = result.privacy_loss - result.epsilon - rounding * result.epsilon
+        loss = result.privacy_loss - rounding * jnp.abs(result.privacy_loss)
+        loss = jnp.where(jnp.isnan(loss), -jnp.inf, loss).astype(excess.dtype)
         nothing = jnp.zeros(1, excess.dtype)
-        return Ended(excess, jnp.int32(-1), jnp.int32(0), nothing, nothing[0] * jnp.nan)
+        return Ended(excess, loss, jnp.int32(-1), jnp.int32(0), nothing, nothing[0] * jnp.nan)
 
 
 def tilted(interaction: Interaction, shift: Any) -> tuple[Tilted, float]:
