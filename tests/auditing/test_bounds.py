@@ -103,7 +103,8 @@ def runs_to_refute(scale, queries, seed, trials):
     ],
 )
 def test_faulty_sparse_vectors_are_refuted_with_few_runs(scale, queries, trials, most):
-    runs = [runs_to_refute(scale, queries, seed, trials) for seed in range(20)]
+    # The constants of the bets were chosen on other seeds, below 20.
+    runs = [runs_to_refute(scale, queries, seed, trials) for seed in range(100, 120)]
     print(f"query noise {scale:g}/eps, {queries} queries: median {np.median(runs):g} of {runs}")
     assert np.median(runs) <= most
     honest = [runs_to_refute(4.0, queries, seed, trials) for seed in range(20)]
