@@ -71,7 +71,7 @@ R_COMMA = "age,pay,left\nr1,20,1.5,no\nr2,30,2.5,yes\nr3,40,3.5,no\nr4,50,4.5,ye
         ("own.csv", "of; 2020\n" + PLAIN, {"skiprows": 1}, ""),
         ("own.csv", COMMA.encode("utf-16"), {"decimal": ","}, "in UTF-16"),
         ("own.csv", PLAIN.encode("utf-32"), {}, ""),
-        ("own.csv.gz", gzip.compress(SPLIT.encode()), {}, "separated by ';'"),
+        ("own.csv.gz", gzip.compress(SPLIT.encode(), mtime=0), {}, "separated by ';'"),
         ("own.tsv.bz2", bz2.compress(SPLIT.encode()), {}, "separated by ';'"),
         ("own.csv.xz", lzma.compress(PLAIN.encode()), {}, ""),
         ("own.csv.zip", zipped, {}, ""),
