@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import decimal
 import functools
 import itertools
 import math
@@ -152,6 +153,16 @@ def test_group_privacy_covers_the_gaussian_mechanism():
         assert covered > rows * delta  # a planted fault: delta times the number of rows
     assert conversions.of_group(1.0, 0.0, 4) == (pytest.approx(4.0), 0.0)
     assert conversions.of_group(500.0, 1e-6, 9)[1] == 1
+
+
+@pytest.mark.parametrize("epsilon", [0.720959041, 0.01, 3.0])
+@pytest.mark.parametrize("delta", [1.24e-322, 5e-324, 1e-310])
+def test_group_privacy_rounds_subnormal_deltas_up(epsilon, delta):
+    with decimal.localcontext(prec=60):
+        ratio = decimal.Decimal(epsilon).exp()
+        for rows in range(2, 40):
+            exact = decimal.Decimal(delta) * (ratio**rows - 1) / (ratio - 1)
+            assert decimal.Decimal(conversions.of_group(epsilon, delta, rows)[1]) >= exact
 
 
 # No mixing
