@@ -281,6 +281,7 @@ class Utility(Pytree, abc.ABC):
         relation: relation of the neighbours for which `sensitivity` holds, such as "replace"; None
             if it is not stated.
         utilities: for a sequence, the utility whose leaves have a leading axis of steps; else None.
+        made_in: name of the float dtype whose rounding `sensitivity` allows for; None for any.
     """
 
     sensitivity = None
@@ -289,6 +290,7 @@ class Utility(Pytree, abc.ABC):
     best = cast(Any, 0.0)
     relation = None
     utilities = _UNSTATED
+    made_in = cast("str | None", None)
 
     def hypothesis(self, release: Array) -> Any:
         """Return the hypothesis made from a release, by default the release itself."""

@@ -201,6 +201,26 @@ def check_normal(name: str, value: Any, array: Any, what: str = "", hint: str = 
     check(ok, name, value, expected, hint)
 
 
+def widest_made(made_in: str | None) -> str:
+    """Return the default float dtype, or that in which a part was made before if it is wider.
+
+    Parts keep it in a static field, for `check_made_in`.
+    """
+    default = np.dtype(float_dtype()).name
+    return default if made_in is None else max(made_in, default, key=lambda n: np.dtype(n).itemsize)
+
+
+def check_made_in(name: str, made_in: str | None, dtype: Any) -> None:
+    """Check that a part is not used in a narrower dtype than the one in which it was made.
+
+    Its counts were checked for the wider dtype, or a number of it allows for that rounding only.
+    """
+    used = np.dtype(dtype)
+    ok = made_in is None or used.itemsize >= np.dtype(made_in).itemsize
+    hint = f"Make it in {used.name}, or use float64 (JAX_ENABLE_X64=1)."
+    check(ok, f"dtype of {name}", used.name, f"{made_in}, in which it was made", hint)
+
+
 def check_within(name: str, value: Any, dtype: Any) -> Any:
     """Return a concrete value cast to a dtype, after checking that no number becomes infinite."""
     number = concrete_or_none(value)

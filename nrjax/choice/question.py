@@ -12,7 +12,14 @@ from jax import Array
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.format import representation
-from nrjax._base.validation import OTHER_UNIT, check, check_normal, check_number
+from nrjax._base.validation import (
+    OTHER_UNIT,
+    check,
+    check_made_in,
+    check_normal,
+    check_number,
+    widest_made,
+)
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism
 from nrjax.study.case import Case
@@ -51,6 +58,8 @@ class Question:
             there is no such bound. The time may be smaller than necessary.
         remarks: sentences on what is not offered. Reports repeat them.
         trivial: error of each answer that needs no release, such as "the zero model".
+        made_in: float dtype whose rounding `sensitivity` allows for. `error` refuses a narrower
+            one.
     """
 
     name: str
@@ -64,6 +73,10 @@ class Question:
     bound_time: Callable[[str, float, float], float | None] | None = None
     remarks: tuple[str, ...] = ()
     trivial: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    made_in: str | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "made_in", widest_made(self.made_in))
 
     def __repr__(self) -> str:
         return f"Question({self.name!r})"
@@ -82,7 +95,13 @@ class Question:
         return next(noise for noise, each in self.mechanisms.items() if each is mechanism)
 
     def error(self, error: float | str) -> float:
-        """Return an error in the question's unit: a positive number, or text such as "3 %"."""
+        """Return an error in the question's unit: a positive number, or text such as "3 %".
+
+        Raises:
+            ValueError: the error is not positive or too small, or the question was made in a wider
+                float dtype.
+        """
+        check_made_in(repr(self), self.made_in, float_dtype())
         if isinstance(error, str):
             try:
                 percent = float(error.removesuffix("%"))

@@ -10,10 +10,18 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.keys import Role, check_key, role_key, step_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import Pytree, record, static
 from nrjax._base.sensitivities import split_relation
 from nrjax._base.threefry import unrolled_key
-from nrjax._base.validation import as_float_table, check, check_choice, check_integer
+from nrjax._base.validation import (
+    as_float_table,
+    check,
+    check_choice,
+    check_integer,
+    check_made_in,
+    widest_made,
+)
 from nrjax.composition._state import select
 from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
@@ -115,6 +123,8 @@ class CountRelease(Pytree):
         method: "brownian", "doubling", "laplace" or "discrete_laplace" (static).
         levels: number of noise levels per count, at least 2 (static); "doubling" has its own.
         marks: number of fractions of the budget at which results are counted (static).
+        made_in: float dtype for which the counts were checked (static). `run` refuses a narrower
+            one.
     """
 
     counts: Any
@@ -125,6 +135,7 @@ class CountRelease(Pytree):
     method: str = static(default="brownian")
     levels: int = static(default=1000)
     marks: int = static(default=100)
+    made_in: str | None = static(default=None, repr=False)
 
     def __post_init__(self):
         check_choice("method", self.method, sorted(_METHODS))
@@ -148,13 +159,17 @@ class CountRelease(Pytree):
         check_smallest(self.smallest, self.method)
         check_integer("levels", self.levels, 2, MOST)
         check_integer("marks", self.marks, 1, MOST)
+        object.__setattr__(self, "made_in", widest_made(self.made_in))
 
+    @neutral_config()
     def run(self, key: Array) -> CountOutcome:
         """Run the trial with a random key, also under `jit` and `vmap`, and return its outcome.
 
         Raises:
-            ValueError: `key` is not a key, or a field has a batch axis.
+            ValueError: `key` is not a key, a field has a batch axis, or the trial was made in a
+                wider float dtype.
         """
+        check_made_in("CountRelease", self.made_in, jnp.result_type(float))
         check(np.ndim(self.counts) == 1, "counts", self.counts, "a non-empty vector")
         check(np.shape(self.smallest) == (), "smallest", self.smallest, "a scalar")
         return _run(self, unrolled_key(check_key(key)))

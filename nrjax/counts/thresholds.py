@@ -15,6 +15,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.keys import check_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.normals import normals
 from nrjax._base.numerics import check_wide
 from nrjax._base.pytrees import Pytree, record, static
@@ -23,9 +24,11 @@ from nrjax._base.validation import (
     as_floats,
     check,
     check_choice,
+    check_made_in,
     check_number,
     check_numbers,
     check_positive,
+    widest_made,
 )
 from nrjax.counts.unknown_keys import check_held, common_changes, laplace_quantile
 from nrjax.guarantees import HockeyStickBoundary
@@ -39,6 +42,8 @@ _LARGEST = 16.0
 """Largest epsilon of geometric noise per key, beyond which it is no larger than at this one."""
 _MOST = 2**20
 """Largest number of counts that geometric noise may hide."""
+_LEAST = 0.001
+"""Smallest epsilon per changed key that Laplace noise in float32 resolves."""
 METHODS = ("laplace", "gaussian", "geometric")
 
 _UP = 1 + 32 * float(np.finfo(np.float32).eps)
@@ -75,6 +80,19 @@ class KeyThreshold(Pytree):
 
     The parameter of the noise allows for the factor `(1 - p)^-m` between neighbours.
 
+    Epsilon and delta hold for real numbers, and for "geometric" as computed. The low bits of floats
+    reveal more. In float32 Laplace noise has 32 random bits. For one key (M = 1) and noisy counts
+    that are rounded to whole numbers, the table states the delta at the stated epsilon, and the
+    epsilon at a delta of 1e-6 as a multiple of the stated epsilon, both computed exactly:
+
+    ==============  =====  =====  =====  =====  =====  ============
+    stated epsilon  1      0.1    0.01   0.003  0.001  0.0001
+    delta           2e-9   1e-7   2e-6   8e-6   2e-5   4e-4
+    multiple        1      1      1.001  1.03   2      above 500
+    ==============  =====  =====  =====  =====  =====  ============
+
+    `fitted` refuses Laplace noise in float32 if `epsilon/M` is below 0.001.
+
         >>> trial = nrjax.counts.KeyThreshold.fitted(
         ...     [900, 400, 1, 1], "laplace", epsilon=1.0, delta=1e-6, keys_per_user=1)
         >>> round(trial.threshold, 1), int(trial.run(jax.random.key(0)).found)
@@ -89,6 +107,8 @@ class KeyThreshold(Pytree):
         method: "laplace", "gaussian" or "geometric" (static).
         chances: probabilities with which counts 1, 2, ... are shown, times 2^64, in two words,
             uint32, shape (2, size), for geometric noise; else None.
+        made_in: float dtype for which the counts and the threshold were made (static). `run`
+            refuses a narrower one.
     """
 
     counts: Any
@@ -97,6 +117,7 @@ class KeyThreshold(Pytree):
     least: ArrayLike = -math.inf
     method: str = static(default="laplace")
     chances: Any = dataclasses.field(default=None, repr=False)
+    made_in: str | None = static(default=None, repr=False)
 
     def __post_init__(self):
         check_held(self.counts)
@@ -107,6 +128,7 @@ class KeyThreshold(Pytree):
         fits = (self.chances is not None) == (self.method == "geometric")
         hint = "Use KeyThreshold.fitted."
         check(fits, "chances", self.chances, "given for geometric noise only", hint)
+        object.__setattr__(self, "made_in", widest_made(self.made_in))
 
     @classmethod
     def fitted(
@@ -132,7 +154,8 @@ class KeyThreshold(Pytree):
             error: largest standard deviation, relative to the noisy count, of a key in `found`.
 
         Raises:
-            ValueError: an argument is out of range, or epsilon is too small for delta.
+            ValueError: an argument is out of range, or epsilon is too small for delta or for the
+                bits of the noise.
         """
         changes = common_changes(keys_per_user, relation)
         check_choice("method", method, METHODS)
@@ -167,16 +190,23 @@ class KeyThreshold(Pytree):
             chances = np.stack([words >> 32, words & 0xFFFFFFFF]).astype(np.uint32)
         else:
             scale = changes / rest * _UP
+            _check_resolved(epsilon, changes)
             deviation = math.sqrt(2) * scale
             threshold = 1 + scale * laplace_quantile(chance) * _UP
         least = deviation / error
         counts = as_floats("counts", counts, lambda n: n.ndim == 1, "a vector of whole numbers")
         return cls(counts, scale, float(threshold), least, method, chances)
 
+    @neutral_config()
     def run(self, key: Array) -> KeyCounts:
-        """Run the trial with a random key, also under `jit` and `vmap`."""
+        """Run the trial with a random key, also under `jit` and `vmap`.
+
+        Raises:
+            ValueError: `key` is not a key, or the trial was made in a wider float dtype.
+        """
         check_wide("trial", self)
         dtype = jnp.result_type(float)
+        check_made_in("KeyThreshold", self.made_in, dtype)
         counts, scale = jnp.asarray(self.counts, dtype), jnp.asarray(self.scale, dtype)
         key = jax_key(check_key(key))
         if self.method == "gaussian":
@@ -191,6 +221,15 @@ class KeyThreshold(Pytree):
         release = jnp.where(is_shown, counts + noise, 0)
         found = jnp.sum(is_shown & (release >= self.least), dtype=jnp.int32)
         return KeyCounts(release, found)
+
+
+def _check_resolved(epsilon: float, changes: int) -> None:
+    """Check that Laplace noise has enough random bits for the epsilon of each changed key."""
+    least = _LEAST * changes
+    expected = f"at least {least:g} for Laplace noise in float32, whose bits resolve no less"
+    hint = "Use method='geometric', or float64 (JAX_ENABLE_X64=1)."
+    wide = jnp.finfo(jnp.result_type(float)).bits > 32
+    check(wide or epsilon >= least, "epsilon", epsilon, expected, hint)
 
 
 def _chances(epsilon: float, delta: float) -> list[int]:

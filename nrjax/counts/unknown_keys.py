@@ -16,7 +16,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._base.dtypes import float_dtype
+from nrjax._base.dtypes import float_dtype, widened
+from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.pytrees import static
 from nrjax._base.sensitivities import Sensitivity
@@ -25,10 +26,12 @@ from nrjax._base.validation import (
     check,
     check_choice,
     check_integer,
+    check_made_in,
     check_number,
     check_numbers,
     check_positive,
     concrete_or_none,
+    widest_made,
 )
 from nrjax.counts.groups import check_counts
 from nrjax.engine.mechanism import Mechanism
@@ -74,10 +77,13 @@ def laplace_quantile(chance: float) -> float:
     """Return what standard Laplace noise exceeds with at most this chance, in the default dtype.
 
     Draws are made of words of bits, so their tails are multiples of a grain, rounded to nearest. No
-    draw exceeds the quantile of half a grain.
+    draw exceeds the quantile of half a grain. The result also holds in float64.
     """
-    half = 0.5 ** (jnp.finfo(jnp.result_type(float)).bits + 1)
-    return -math.log(2 * (chance if chance <= half else max(chance - half, half)))
+    for bits in (jnp.finfo(jnp.result_type(float)).bits, 64):
+        half = 0.5 ** (bits + 1)
+        if chance > half:
+            return -math.log(2 * max(chance - half, half))
+    return -math.log(2 * chance)
 
 
 class KeyState(NamedTuple):
@@ -99,11 +105,14 @@ class KeyNoise(NoiseProcess):
         counts: the counts, which are the private value, each at least 1, shape (keys,).
         quantile: height of the curve u, in units of the noise.
         kind: "brownian" or "laplace" (static).
+        made_in: float dtype for which the counts and the quantile were made (static). Noise of a
+            narrower dtype is refused.
     """
 
     counts: Any
     quantile: ArrayLike
     kind: Kind = static(default="brownian")
+    made_in: str | None = static(default=None, repr=False)
 
     @property
     def private_value(self) -> Any:
@@ -114,6 +123,7 @@ class KeyNoise(NoiseProcess):
         check_held(self.counts)
         check_positive("quantile", self.quantile)
         check_choice("kind", self.kind, _KINDS)
+        object.__setattr__(self, "made_in", widest_made(self.made_in))
 
     @property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -140,6 +150,7 @@ class KeyNoise(NoiseProcess):
 
     def _seen(self, noise: Any, shown: Array) -> KeyState:
         dtype = noise.value.dtype
+        check_made_in("KeyNoise", self.made_in, dtype)
         unit = jnp.sqrt(noise.time) if self.kind == "brownian" else noise.time
         curve = round_up(jnp.asarray(self.quantile, dtype) * unit, _MARGIN)
         counts = jnp.asarray(self.counts, dtype)
@@ -184,6 +195,8 @@ class UnknownKeysGuarantee(Guarantee):
         check_numbers("crossing", self.crossing, lambda n: (n > 0) & (n <= 0.5), expected)
         check_positive("times", self.times)
         check_integer("keys_per_user", self.keys_per_user, 1)
+        # The bits of a narrow number do not hold the allowance for its rounding.
+        object.__setattr__(self, "crossing", widened(self.crossing))
 
     @property
     def noise(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -211,6 +224,7 @@ class UnknownKeysGuarantee(Guarantee):
         crossing = jnp.asarray(self.crossing, dtype)
         return self.keys_per_user * (crossing + crossing**2)
 
+    @neutral_config()
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of stopping at one of `times`, rounded up, elementwise.
 
@@ -226,6 +240,7 @@ class UnknownKeysGuarantee(Guarantee):
         cost = self.common.epsilon(jnp.where(listed, time, times[0]))
         return jnp.where(listed, round_up(cost + self._hidden(cost.dtype), 6), jnp.nan)
 
+    @neutral_config()
     def time(self, epsilon: ArrayLike) -> Array:
         """Return the smallest of `times` that costs at most `epsilon`, elementwise.
 

@@ -12,7 +12,13 @@ from nrjax._base.keys import is_custom
 from nrjax._base.notions import Notion, notion_of
 from nrjax._base.numerics import norm_of
 from nrjax._base.sensitivities import NORMS, relation_of, split_relation
-from nrjax._base.validation import OTHER_UNIT, check, check_numbers, concrete_or_none
+from nrjax._base.validation import (
+    OTHER_UNIT,
+    check,
+    check_made_in,
+    check_numbers,
+    concrete_or_none,
+)
 from nrjax.types import (
     Guarantee,
     NoiseProcess,
@@ -54,6 +60,9 @@ def check_rule(
     rule.check_resolved(dtype, 8 if utility.sensitivity is not None else 1)
     if rule.sensitivity is None:
         return
+    for part in (utility, utility.utilities):
+        if part is not None:
+            check_made_in(type(part).__name__, part.made_in, dtype)
     sensitivity = utility.sensitivity
     stated = sensitivity is not None or "sensitivity" not in vars(utility)
     if not stated:

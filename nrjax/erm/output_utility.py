@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax._base.pytrees import static
-from nrjax._base.validation import check
+from nrjax._base.validation import check, widest_made
 from nrjax.erm import sensitivity
 from nrjax.types import Utility
 
@@ -111,6 +111,8 @@ class OutputUtility(Utility):
         tolerance: largest gradient norm at the computed optimum of any data set, scalar.
         relation: relation of the neighbours that `sensitivity` is for, static. Interactions refuse
             a mechanism for another one.
+        made_in: float dtype whose rounding `sensitivity` allows for, static. Private rules refuse a
+            run in a narrower one.
     """
 
     rows: Any
@@ -124,6 +126,10 @@ class OutputUtility(Utility):
     baseline: Any = 0.0
     tolerance: Any = 0.0
     relation: str = static(default="replace")
+    made_in: str | None = static(default=None, repr=False, kw_only=True)
+
+    def __post_init__(self):
+        object.__setattr__(self, "made_in", widest_made(self.made_in))
 
     @property
     def best(self) -> Any:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax._base.pytrees import static
+from nrjax._base.validation import widest_made
 from nrjax.erm import sensitivity, statistics
 from nrjax.erm._lanczos import solution_norm
 from nrjax.erm._validation import check_length
@@ -49,6 +50,8 @@ class RidgeOutputUtility(Utility):
             loss.
         relation: relation of the neighbours that `sensitivity` is for, static. Interactions refuse
             a mechanism for another one.
+        made_in: float dtype whose rounding `sensitivity` allows for, static. Private rules refuse a
+            run in a narrower one.
     """
 
     hessian: Any
@@ -58,6 +61,10 @@ class RidgeOutputUtility(Utility):
     radius: Any
     sensitivity: Any
     relation: str = static(default="replace", kw_only=True)
+    made_in: str | None = static(default=None, repr=False, kw_only=True)
+
+    def __post_init__(self):
+        object.__setattr__(self, "made_in", widest_made(self.made_in))
 
     @property
     def best(self) -> Any:

@@ -15,7 +15,7 @@ from scipy import stats
 
 import nrjax
 from nrjax.counts import KeysShown, KeyThreshold, shown, unknown_keys
-from nrjax.counts.unknown_keys import KeyNoise
+from nrjax.counts.unknown_keys import KeyNoise, UnknownKeysGuarantee
 from nrjax.processes import Brownian
 from nrjax.processes._kernel import laplace
 from tests.counts.keys_oracle import Levels
@@ -350,6 +350,76 @@ def test_one_release_shows_keys_with_the_exact_probabilities(method):
 
     assert error(exact) < 4
     assert error(np.roll(exact, 1)) > 6
+
+
+def whole_counts(trial, count, width):
+    """Return the probabilities that the noisy count rounds to `count - width`, ..., exactly.
+
+    Draws fall along the words, so that the words of a whole number are found by bisection.
+    """
+    edges = np.arange(-width, width + 2) - 0.5 + count
+    scale = jnp.float32(trial.scale)
+    above = np.zeros(edges.size)
+    for sign in (0, 1):
+        low, high = np.zeros(edges.size, np.int64), np.full(edges.size, 2**31)
+        for _ in range(32):
+            middle = (low + high) // 2
+            words = jnp.asarray((np.minimum(middle, 2**31 - 1) << 1 | sign).astype(np.uint32))
+            noisy = jnp.float32(count) + scale * laplace(words, jnp.float32)
+            further = (np.asarray(noisy) >= edges) != sign
+            active = low < high
+            low = np.where(active & further, middle + 1, low)
+            high = np.where(active & ~further, middle, high)
+        above += 2**31 - low if sign else low
+    return -np.diff(above) / 2.0**32
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "least", "delta", "factor"),
+    [(0.1, 4e-8, 1e-7, 1.0), (0.01, 1.5e-6, 2.5e-6, 1.001), (0.001, 1.5e-5, 2.5e-5, 2.0)],
+)
+def test_the_bits_of_laplace_noise_cost_what_the_table_states(epsilon, least, delta, factor):
+    """Both neighbours, rounded to whole numbers; the key is shown with probability 1."""
+    with jax.enable_x64(False):
+        options = {"epsilon": epsilon, "delta": 1e-6, "keys_per_user": 1}
+        trial = KeyThreshold.fitted([10**6], "laplace", **options)
+        width = math.ceil(25 / epsilon)
+        first, second = (whole_counts(trial, count, width) for count in (10**6, 10**6 + 1))
+    assert first.sum() == second.sum() == 1
+    first, second = np.append(first, 0), np.append(0, second)
+
+    def divergence(level):
+        pairs = (first, second), (second, first)
+        return max(np.maximum(a - math.exp(level) * b, 0).sum() for a, b in pairs)
+
+    assert least <= divergence(epsilon) <= delta
+    assert divergence(factor * epsilon) <= 1e-6
+
+
+@pytest.mark.parametrize(("keys", "relation", "factor"), [(1, "add-remove", 1), (3, "replace", 6)])
+def test_laplace_noise_refuses_epsilons_that_its_bits_do_not_resolve(keys, relation, factor):
+    options = {"delta": 1e-9, "keys_per_user": keys, "relation": relation}
+    least = 0.001 * factor
+    with jax.enable_x64(False):
+        KeyThreshold.fitted([5], "laplace", epsilon=least, **options)
+        with pytest.raises(ValueError, match=rf"^epsilon must be at least {least:g} for Laplace"):
+            KeyThreshold.fitted([5], "laplace", epsilon=0.99 * least, **options)
+    with jax.enable_x64(True):
+        KeyThreshold.fitted([5], "laplace", epsilon=0.1 * least, **options)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("keys", [3, 7, 11])
+def test_delta_is_rounded_up_for_narrow_crossings(dtype, keys):
+    for number in (1e-3, 2e-4, 0.0123):
+        crossing = dtype(number)
+        guarantee = UnknownKeysGuarantee(
+            nrjax.PureGuarantee(1.0), crossing, np.array([1.0, 0.5]), keys
+        )
+        assert float(guarantee.delta) >= keys * float(crossing)
+        assert float(guarantee.delta) <= keys * float(crossing) * (1 + 1e-6)
+        cost = nrjax.composition.ExPost.of(guarantee, 1.0)
+        assert float(cost.delta) >= keys * float(crossing)
 
 
 def test_noise_for_other_counts_is_refused():
