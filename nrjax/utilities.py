@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import static
 from nrjax._base.validation import as_table, check, check_positive, concrete_or_none
 from nrjax.types import Utility
@@ -131,6 +132,7 @@ class UtilitySequence(Utility, Generic[U]):
             check_positive("sensitivity", self.sensitivity)
 
     @classmethod
+    @neutral_config()
     def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> UtilitySequence[U]:
         """Make a sequence from a list of utilities.
 

@@ -242,6 +242,12 @@ def test_values_behave(build):
     check_value(build())
 
 
+@pytest.mark.parametrize("build", BUILDERS)
+def test_values_are_made_under_checks_of_your_code(build):
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        build()
+
+
 class Plain(NamedTuple):
     numbers: Any
 

@@ -30,4 +30,5 @@ def float_dtype(*values: ArrayLike) -> Any:
     """
     # JAX promotes floats of 8 bits to no other dtype.
     wide: list[Any] = [jnp.float32 if is_narrow(value) else value for value in values]
-    return jnp.promote_types(jnp.result_type(*wide, float), jnp.float32)
+    with jax.numpy_dtype_promotion("standard"):  # "strict" is for the user's own code
+        return jnp.promote_types(jnp.result_type(*wide, float), jnp.float32)

@@ -19,6 +19,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
+from nrjax._base.modes import neutral_config
 
 # Number of machine epsilons by which results are enlarged: four elementary functions lose 2 or 3
 # each.
@@ -114,6 +115,7 @@ def _series(x: Array) -> Array:
     return jnp.where(x <= precision.switch, small, far)
 
 
+@neutral_config()
 def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """Return the certificate of Laplace noise reduction that stops at `epsilon = D1/t`.
 
@@ -130,6 +132,7 @@ def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
     return _stated(raw, epsilon, usable, _SERIES_MARGIN + _SERIES_SLOPE * x)
 
 
+@neutral_config()
 def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
     """Return the largest epsilon whose `laplace_reduction` fits into a budget, rounded down.
 
@@ -181,6 +184,7 @@ def _log_over(scaled: Array, excess: Array) -> Array:
     return jnp.where(y < float(jnp.finfo(y.dtype).eps), scaled, jnp.log1p(y) / excess)
 
 
+@neutral_config()
 def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """Return the largest Rényi divergence of an epsilon-DP mechanism.
 
@@ -198,6 +202,7 @@ def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
     return _stated(jnp.minimum(raw, epsilon), epsilon, usable, _MARGIN)
 
 
+@neutral_config()
 def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """Return the Rényi divergence of Laplace noise of a fixed scale t, with `epsilon = D1/t`.
 
@@ -225,6 +230,7 @@ All further terms are below `4^14/29!`, 1e-22 of the sum.
 """
 
 
+@neutral_config()
 def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
     """Return the certificate of a pure ex-post round whose epsilon never exceeds `cap`.
 
@@ -275,6 +281,7 @@ def _share_above_slope(order: Array, excess: Array, top: Array, slope: Array) ->
     return jnp.where(order * top < 2, series, jnp.maximum(1 - slope / excess, 0))
 
 
+@neutral_config()
 def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: ArrayLike) -> Array:
     """Return the certificate of discrete Laplace noise reduction that stops at time t.
 
@@ -304,6 +311,7 @@ def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: A
     return (base + raw) * (1 + 2 * float(jnp.finfo(dtype).eps))
 
 
+@neutral_config()
 def discrete_laplace_reduction_inverse(
     order: ArrayLike, budget: ArrayLike, sensitivity: ArrayLike
 ) -> Array:

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.fields import explain_fields
 from nrjax._base.keys import is_custom
+from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import largest_divisor
 from nrjax._base.pytrees import static
 from nrjax._base.sensitivities import check_norm
@@ -93,6 +94,7 @@ class FilteredSchedule(Schedule):
     relation: str | None = static(default=None, kw_only=True)
     requires_noise_reduction: ClassVar[bool] = True
 
+    @neutral_config()
     def __post_init__(self):
         ok = isinstance(self.schedule, Schedule)
         check(ok, "schedule", self.schedule, "an instance of nrjax.Schedule")

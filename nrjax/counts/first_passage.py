@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import check_key, step_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import record
 from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import (
@@ -169,6 +170,7 @@ class FirstPassage(NamedTuple):
     draws: Array
 
 
+@neutral_config()
 def release_count(
     key: Array,
     count: ArrayLike,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.modes import neutral_config
 from nrjax._base.normals import normals
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.validation import check_probability
@@ -57,15 +58,18 @@ class RelativeError(Pytree):
         """The size above which a negative noisy count is accepted, in standard deviations."""
         return (2 - self.alpha) / self.alpha
 
+    @neutral_config()
     def accepts(self, noisy: ArrayLike, deviation: ArrayLike) -> Array:
         """Return whether each noisy count is accepted, given its noise's standard deviation."""
         noisy, deviation = jnp.asarray(noisy), jnp.asarray(deviation)
         return (noisy >= self.upper * deviation) | (noisy < -self.lower * deviation)
 
+    @neutral_config()
     def precise(self, error: ArrayLike, count: ArrayLike) -> Array:
         """Return whether the noise `error` is at most `alpha` times the true count (bool)."""
         return jnp.abs(jnp.asarray(error)) <= self.alpha * jnp.asarray(count)
 
+    @neutral_config()
     def utility(self, process: NoiseProcess, times: ArrayLike) -> Margin:
         """Return the rule as a utility, for noise of `process` at `times`, shape (steps,).
 

@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
+from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.validation import as_table, check, check_positive
 from nrjax.composition.requests import BoundedRange
@@ -53,6 +54,7 @@ class ExponentialMechanism(Pytree):
             return BoundedRange(self.epsilon, relation="add-remove")
         return BoundedRange(2.0 * self.epsilon)  # a small integer could wrap
 
+    @neutral_config()
     def scores(self, key: Array, counts: ArrayLike) -> Array:
         """Return `epsilon (count - largest)` plus standard Gumbel noise, shape (items,).
 
@@ -67,6 +69,7 @@ class ExponentialMechanism(Pytree):
         noise = jax.random.gumbel(key, counts.shape, dtype, mode="high")
         return jnp.asarray(self.epsilon, dtype) * below + noise
 
+    @neutral_config()
     def order(self, key: Array, counts: ArrayLike) -> Array:
         """Return the indices of the items in the order of selection, int32, shape (items,)."""
         return jnp.argsort(-self.scores(key, counts)).astype(jnp.int32)

@@ -287,6 +287,7 @@ class KeysShown(Utility):
         return jnp.sum(counted, dtype=hypothesis.dtype)
 
 
+@neutral_config()
 def unknown_keys(
     counts: ArrayLike,
     *,

@@ -22,6 +22,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
+from nrjax._base.modes import neutral_config
 from nrjax._base.validation import OTHER_UNIT, check, check_normal, concrete_or_none
 from nrjax.guarantees._priors import Objective, accept_prior_from, check_prior
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, host_or_trace, round_up
@@ -146,6 +147,7 @@ class Boundary(SafeGuarantee):
         found: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options=options)
         return tight(found.x)
 
+    @neutral_config()
     def on(self, schedule: Schedule) -> Guarantee:
         """Return the `GridBoundary` of this curve, tightened for the times of a schedule.
 
@@ -160,6 +162,7 @@ class Boundary(SafeGuarantee):
             return self
         return GridBoundary.of(self, np.unique(times.astype(float_dtype()))[::-1])
 
+    @neutral_config()
     def curve(self, time: ArrayLike) -> Array:
         """Return the curve `u(time)` (time > 0), rounded up, elementwise."""
         check_time(time)

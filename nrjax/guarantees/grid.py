@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
+from nrjax._base.modes import neutral_config
 from nrjax._base.sensitivities import relation_of, with_relation
 from nrjax._base.validation import OTHER_UNIT, check, check_integer, check_normal, concrete_or_none
 from nrjax.guarantees._crossing import (
@@ -243,6 +244,7 @@ class GridBoundary(FixedTimesBoundary):
             check(concrete, "time", time, f"among the {len(self.times)} times of the boundary")
         return index, listed
 
+    @neutral_config()
     def curve(self, time: ArrayLike) -> Array:
         """Return the height `c_i` at each of the boundary's times, rounded up, elementwise.
 
@@ -255,6 +257,7 @@ class GridBoundary(FixedTimesBoundary):
         height = jnp.asarray(self.heights, dtype)[index]
         return jnp.where(listed, round_up(height, self.margin), jnp.nan)
 
+    @neutral_config()
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of stopping at a time of the boundary, elementwise.
 

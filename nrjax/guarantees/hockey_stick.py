@@ -10,6 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
+from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.validation import (
     OTHER_UNIT,
@@ -179,6 +180,7 @@ class HockeyStickBoundary(FixedTimesBoundary):
         _check_range(clock, delta, "time", time)
         return cls.design([number], [1.0], sensitivity, delta)  # pyright: ignore[reportArgumentType]
 
+    @neutral_config()
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of stopping at a time, elementwise.
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.keys import check_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import Pytree, record, static
 from nrjax._base.threefry import jax_key
 from nrjax._base.validation import check, check_numbers
@@ -109,6 +110,7 @@ class Selection(Pytree, abc.ABC):
         """Run the selection with a random key, also under `jit` and `vmap`."""
         return self.simulate(key).public
 
+    @neutral_config()
     def simulate(self, key: Array) -> Simulated:
         """Return the public outcome of `run`, with the number of runs for a simulation's report."""
         own: Any = self

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import abstract_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import static
 from nrjax._base.validation import (
     as_float_table,
@@ -85,6 +86,7 @@ class PoissonSelection(Selection):
     delta: Any = 0.0
     publish: Literal["first", "best"] = static(default="first")
 
+    @neutral_config()
     def __post_init__(self):
         super().__post_init__()
         check_choice("publish", self.publish, ("first", "best"))
@@ -107,12 +109,14 @@ class PoissonSelection(Selection):
             check(made.epsilon is None, "others", None, expected, hint)
 
     @property
+    @neutral_config()
     def total_delta(self) -> Array:
         """Delta of the selection: that of one run times the mean number of runs, rounded up."""
         _, means, _, delta = self._numbers()
         total = delta * jnp.sum(_most_runs(means))
         return jnp.where(delta > 0, round_up(total, _MARGIN + means.size), 0)
 
+    @neutral_config()
     def cost(self, stage: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
         """Return the ex-post epsilon of publishing at a stage, rounded up, elementwise.
 
@@ -200,6 +204,7 @@ class RepeatedSelection(Selection):
     data: tuple[Any, ...] = ()
     method: Literal["first", "geometric", "logarithmic"] = static(default="first")
 
+    @neutral_config()
     def __post_init__(self):
         super().__post_init__()
         check_choice("method", self.method, _MULTIPLES)
@@ -208,6 +213,7 @@ class RepeatedSelection(Selection):
         check(np.ndim(self.epsilons) < 2, "epsilons", self.epsilons, "a number, or a vector")
         check_numbers("stop", self.stop, lambda n: (n >= 1e-6) & (n < 1), "from 1e-6 to below 1")
 
+    @neutral_config()
     def cost(self, stage: ArrayLike, epsilon: None = None) -> Array:
         """Return the epsilon of publishing at a stage, rounded up, where stage 0 is nothing."""
         expected = "None: every run costs the epsilon of its stage"

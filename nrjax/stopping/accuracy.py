@@ -31,6 +31,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.fields import explain_fields
+from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import in_unit, unit_of
 from nrjax._base.validation import (
     OTHER_UNIT,
@@ -52,6 +53,7 @@ MARGIN = 0.75
 """Default margin of a private test, as a fraction of the distance to the best score."""
 
 
+@neutral_config()
 def acceptance_probability(
     gap: ArrayLike, epsilon: ArrayLike, sensitivity: ArrayLike, noise: Noise = "laplace"
 ) -> Array:
@@ -77,6 +79,7 @@ def _tail(decay: Any, noise: Noise) -> Any:
     return decay * (2 / 3) if noise == "exponential" else decay * (4 - decay) / 6
 
 
+@neutral_config()
 def shortfall(
     epsilon: ArrayLike,
     sensitivity: ArrayLike,
@@ -108,6 +111,7 @@ def _shortfall(
     return (4 * sensitivity / epsilon) * -jnp.log(decay)
 
 
+@neutral_config()
 def surplus(
     epsilon: ArrayLike, sensitivity: ArrayLike, refusal: ArrayLike, noise: Noise = "laplace"
 ) -> Array:
@@ -125,6 +129,7 @@ def surplus(
     return (2 * sensitivity / epsilon) * -jnp.log(jnp.minimum(3 * refusal, 1))
 
 
+@neutral_config()
 def epsilon_for_shortfall(
     gap: ArrayLike,
     sensitivity: ArrayLike,
@@ -142,6 +147,7 @@ def epsilon_for_shortfall(
     return shortfall(gap, sensitivity, gamma, share, noise)  # epsilon * shortfall is a constant
 
 
+@neutral_config()
 def first_level(
     epsilons: ArrayLike,
     margin: ArrayLike,
@@ -215,6 +221,7 @@ class PrivateTest(NamedTuple):
     epsilon: float
 
 
+@neutral_config()
 def private_test(
     at_least: float,
     epsilons: ArrayLike,
@@ -273,6 +280,7 @@ def private_test(
     return PrivateTest(rule, margin, first, float(used[0]))
 
 
+@neutral_config()
 def whitehouse_shortfall(
     epsilon: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, share: ArrayLike
 ) -> Array:
@@ -288,6 +296,7 @@ def whitehouse_shortfall(
     return (4 * sensitivity / epsilon) * (jnp.log(2 / gamma) - jnp.log(share))
 
 
+@neutral_config()
 def ligett_shortfall(
     epsilon: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, steps: ArrayLike
 ) -> Array:
@@ -299,6 +308,7 @@ def ligett_shortfall(
     return 2 * whitehouse_shortfall(epsilon, sensitivity, gamma, 1 / count)
 
 
+@neutral_config()
 def ligett_epsilon(
     gap: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, steps: ArrayLike
 ) -> Array:

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import exact_float, holds
 from nrjax._base.outcome import Status, result_representation
 from nrjax._base.pytrees import record
@@ -47,6 +48,7 @@ class FirstYes(NamedTuple):
     __repr__ = result_representation
 
 
+@neutral_config()
 def first_yes(
     key: Array, rule: StoppingRule, utilities: ArrayLike, epsilons: ArrayLike | None = None
 ) -> FirstYes:

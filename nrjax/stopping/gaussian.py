@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import step_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.normals import normals
 from nrjax._base.pytrees import static
 from nrjax._base.validation import check, check_integer, check_normal, concrete_or_none
@@ -148,6 +149,7 @@ class GaussianThreshold(ThresholdRule):
         stop = self.reached(clipped, state.step, noise - state.noise) & (state.step < self.steps)
         return state._replace(step=state.step + 1), stop
 
+    @neutral_config()
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """Return the cost of all answers, rounded up, or infinity for more than `steps`."""
         dtype = float_dtype(epsilon, self.threshold_deviation)

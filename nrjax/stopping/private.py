@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
 from nrjax._base.keys import step_key
+from nrjax._base.modes import neutral_config
 from nrjax._base.outcome import Status
 from nrjax._base.pytrees import static
 from nrjax._base.validation import check, check_choice, concrete_or_none
@@ -143,6 +144,7 @@ class AboveThreshold(NoisyThreshold):
         stop = self.reached(utility, state.step, noise - state.noise)
         return state._replace(step=state.step + 1), stop
 
+    @neutral_config()
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """Return `self.epsilon` if `stopped`, or else the fraction `share` of it."""
         del answers
@@ -236,6 +238,7 @@ class ReducedAboveThreshold(NoisyThreshold):
         epsilon = jnp.where(running, jnp.maximum(epsilon, state.epsilon), state.epsilon)
         return ReducedState(state.key, noise, epsilon, state.step + 1, status), stop
 
+    @neutral_config()
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """Return `epsilon` if `stopped`, or else the fraction `share` of it."""
         del answers
@@ -276,6 +279,7 @@ class LaplaceTests(ThresholdRule):
         scale = self._noise_scale(self.epsilon, dtype)
         return state + 1, self.reached(utility, state, Laplace(()).init(key, scale).value)
 
+    @neutral_config()
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """Return `answers` times `self.epsilon`, rounded up."""
         del stopped

@@ -16,6 +16,7 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import float_dtype
+from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import record
 from nrjax._base.tracing import INLINE
 from nrjax._base.validation import check, concrete_or_none
@@ -131,6 +132,7 @@ def _flatten(size: int, batched: list[bool], *problem: Array) -> tuple[Any, Any]
     return results, (True, True, True)
 
 
+@neutral_config()
 def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) -> BallMinimum:
     """Minimise `(1/2) theta'A theta - c'theta` over the ball `|theta| <= radius`.
 
