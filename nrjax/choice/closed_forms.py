@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
-_NODES = 2048
-"""Number of equally likely variances over which spherical Laplace noise is averaged."""
+_NODES = np.linspace(-8.0, 8.0, 400)
+"""Normal quantiles of the variances over which spherical Laplace noise is averaged.
+
+The trapezoidal rule has a relative error below 1e-9 for smooth functions of a normal number.
+"""
 
 
 def times_within(tolerances: np.ndarray) -> Callable[[str, float, float], float | None]:
@@ -74,13 +77,13 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
         confidence: probability in (0, 1).
     """
     from scipy.optimize import brentq  # slow to import
-    from scipy.special import erfc, gammaincinv
+    from scipy.special import erfc
 
     tolerances, counts = np.unique(np.ravel(tolerances), return_counts=True)
     unit = 1.0 if noise == "discrete laplace" else tolerances[0]
     tolerances = tolerances / unit
-    chances = (np.arange(_NODES) + 0.5) / _NODES
-    clocks = gammaincinv((counts.sum() + 1) / 2, chances) if noise == "spherical laplace" else None
+    weights = np.exp(-0.5 * _NODES**2)
+    clocks = _gamma_at(_NODES, (counts.sum() + 1) / 2) if noise == "spherical laplace" else None
 
     def log_within(outside: np.ndarray) -> np.ndarray:
         return np.log1p(-np.minimum(outside, 1 - 1e-16)) @ counts
@@ -90,7 +93,7 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
         if clocks is not None:
             scales = 2 * time * np.sqrt(clocks)
             each = log_within(erfc(tolerances / scales[:, None]))
-            return float(np.log(np.mean(np.exp(each)) + 1e-300))
+            return float(np.log(np.exp(each) @ weights / weights.sum() + 1e-300))
         if noise == "brownian":
             outside = erfc(tolerances / np.sqrt(2 * time))
         elif noise == "laplace":
@@ -106,6 +109,14 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
         ends = np.maximum(ends, [np.log(0.02), 5.0])
     root: Any = brentq(lambda x: log_probability(x) - np.log(confidence), *ends)
     return float(np.exp(root) * unit**power)
+
+
+def _gamma_at(normal: np.ndarray, shape: float) -> np.ndarray:
+    """Return the quantiles of a Gamma distribution at the probabilities of normal quantiles."""
+    from scipy.special import gammainccinv, gammaincinv, ndtr  # slow to import
+
+    lower, upper = gammaincinv(shape, ndtr(normal)), gammainccinv(shape, ndtr(-normal))
+    return np.where(normal < 0, lower, upper)
 
 
 def gaussian_time_at_distance(distance: float, dimension: int, confidence: float) -> float:

@@ -37,8 +37,8 @@ DELTA = 1e-6
 """Default probability with which the loss may exceed the stated epsilon of Brownian noise."""
 _ULP = float(np.finfo(float).eps)
 _MOST_ROWS = 2**31
-_SPHERICAL: Noise = "spherical laplace"
 """Largest number of rows if the number is private, for the rounding of a sum."""
+_SPHERICAL: Noise = "spherical laplace"
 
 
 _LARGE_COUNTS = (

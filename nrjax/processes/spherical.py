@@ -16,7 +16,7 @@ from nrjax._base.dtypes import float_dtype
 from nrjax._base.normals import normals
 from nrjax._base.numerics import in_unit, unit_of
 from nrjax._base.threefry import in_pairs, is_placed
-from nrjax.processes._kernel import Coordinates, exponential, precise_exponential, random_bits
+from nrjax.processes._kernel import Coordinates, precise_exponential, random_bits
 from nrjax.types import BlockwiseProcess
 
 
@@ -46,9 +46,10 @@ class SphericalLaplace(Coordinates, BlockwiseProcess):
     is a standard exponential draw, and X follows a Brownian bridge (statement 41 of `docs/proofs`).
     Between jumps neither moves, so that close releases are often equal. S is never released.
 
-    In float32 the probability that a step moves is exact to 2^-32, and an exponential draw never
-    exceeds 23. The cost `D2/t` holds for real numbers; the low bits of floats reveal more. The time
-    of a step grows with the number of jumps in it, whose mean is `(d + 1) log(t/s)` from t to s.
+    In float32 the probability that a step moves, given the clock, is exact to 2^-32, and an
+    exponential draw never exceeds 23. The cost `D2/t` holds for real numbers; the low bits of
+    floats reveal more. The time of a step grows with the number of jumps in it, whose mean is
+    `(d + 1) log(t/s)` from t to s.
 
         >>> process = nrjax.SphericalLaplace((3,))
         >>> nrjax.noise_path(jax.random.key(0), process, [4.0, 2.0, 1.0]).shape
@@ -112,7 +113,7 @@ class SphericalLaplace(Coordinates, BlockwiseProcess):
     def privacy_loss(self, state: SphericalState, shift: ArrayLike) -> Array:
         """Return the realised loss `(|X + v|_2 - |X|_2)/t` for a shift v of the value.
 
-        It is at most `|v|_2/t`, even after rounding (statement 41 of `docs/proofs`).
+        It is at most `|v|_2/t`, with this norm as computed (statement 41 of `docs/proofs`).
         """
         shift = jnp.asarray(shift, state.value.dtype).reshape(-1)
         value = jnp.broadcast_to(state.value.reshape(-1), shift.shape)
@@ -157,7 +158,7 @@ def _falls(twice_shape: int) -> Callable[[Array, Array], tuple[Array, Array]]:
 
     def falls(first: Array, second: Array) -> tuple[Array, Array]:
         dtype = f"float{jnp.iinfo(first.dtype).bits}"
-        fall = exponential(second, dtype) * (2 / twice_shape)
+        fall = precise_exponential(second, dtype) * (2 / twice_shape)
         return precise_exponential(first, dtype), jnp.expm1(fall)
 
     return falls
@@ -166,7 +167,7 @@ def _falls(twice_shape: int) -> Callable[[Array, Array], tuple[Array, Array]]:
 def _rises(first: Array, second: Array) -> tuple[Array, Array]:
     """Return two exponential draws from two words: the wait for a jump, and the jump."""
     dtype = f"float{jnp.iinfo(first.dtype).bits}"
-    return precise_exponential(first, dtype), exponential(second, dtype)
+    return precise_exponential(first, dtype), precise_exponential(second, dtype)
 
 
 def _gap(now: Array, time: Array) -> Array:

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, special, stats
 
 import nrjax
 from nrjax import composition, questions
@@ -91,11 +91,31 @@ def test_questions_have_it_where_its_variance_is_smaller():
     assert "spherical laplace" not in groups.mechanisms
 
 
+def within_at(confidence, tolerances):
+    return closed_forms.time_within("spherical laplace", tolerances, confidence)
+
+
+def missed(time, tolerances):
+    """Return the probability that noise of a time misses a tolerance, by adaptive quadrature."""
+    shape = (len(tolerances) + 1) / 2
+
+    def density(clock):
+        inside = special.erf(tolerances / (2 * time * np.sqrt(clock)))
+        return stats.gamma(shape).pdf(clock) * -np.expm1(np.sum(np.log(inside)))
+
+    return sum(integrate.quad(density, *ends, epsabs=1e-14)[0] for ends in ((0, 5), (5, 60)))
+
+
 def test_closed_forms_meet_their_confidence():
     tolerances, size = np.array([1.0, 1.0, 2.0]), 3
     within = closed_forms.time_within("spherical laplace", tolerances, 0.9)
     distance = closed_forms.spherical_time_at_distance(2.0, size, 0.9)
     np.testing.assert_allclose(stats.gamma(size).cdf(2.0 / distance), 0.9, rtol=1e-9)
+    np.testing.assert_allclose(
+        [missed(within_at(0.9999, tolerances), tolerances), missed(within, tolerances)],
+        [1e-4, 0.1],
+        rtol=1e-6,
+    )
     generator, trials = np.random.default_rng(2), 200_000
     clocks = generator.gamma((size + 1) / 2, size=(trials, 1))
     noise = within * np.sqrt(2 * clocks) * generator.normal(size=(trials, size))

@@ -296,8 +296,8 @@ def test_one_step_over_the_whole_range_keeps_the_law():
     @jax.jit
     @jax.vmap
     def draw(key):
-        state = process.init(key, jnp.float32(first))
-        state = process.rewind(jax.random.fold_in(key, 1), state, jnp.float32(last))
+        start, step = jax.random.split(key)
+        state = process.rewind(step, process.init(start, jnp.float32(first)), jnp.float32(last))
         return state.value / jnp.float32(last)
 
     noise = np.asarray(draw(jax.random.split(jax.random.key(5), 2000)), float)
