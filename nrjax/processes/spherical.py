@@ -170,6 +170,12 @@ def _rises(first: Array, second: Array) -> tuple[Array, Array]:
     return precise_exponential(first, dtype), precise_exponential(second, dtype)
 
 
+def _is_usable(lower: Array, upper: Array) -> Array:
+    """Return whether times rise and are finite normal numbers, so that jumps reach the end."""
+    limits = jnp.finfo(lower.dtype)
+    return (lower >= float(limits.tiny)) & (lower < upper) & (upper <= float(limits.max))
+
+
 def _gap(now: Array, time: Array) -> Array:
     """Return `(now/time)^2 - 1`, accurately for close times."""
     unit, _ = unit_of(time)
@@ -214,7 +220,7 @@ def _rewind_clock(
 
     zero = jnp.zeros_like(clock)
     now, time = jnp.broadcast_arrays(now, time)
-    start = (jnp.uint32(0), clock, now, zero, zero + 1, zero, now <= time)
+    start = (jnp.uint32(0), clock, now, zero, zero + 1, zero, ~_is_usable(time, now))
     _, clock, *_, kept, spread, _ = jax.lax.while_loop(lambda carry: ~carry[-1], body, start)
     return clock, kept, spread
 
@@ -231,5 +237,9 @@ def _rise(key: Array, now: Array, time: Array, twice_shape: int) -> Array:
         risen += jnp.sum(jnp.where(times < time, scales * scales * jumps, 0))
         return turn + 1, jnp.minimum(times[-1], time), risen, times[-1] >= time
 
-    start = (jnp.uint32(0), *jnp.broadcast_arrays(now, jnp.zeros_like(time)), now >= time)
+    start = (
+        jnp.uint32(0),
+        *jnp.broadcast_arrays(now, jnp.zeros_like(time)),
+        ~_is_usable(now, time),
+    )
     return jax.lax.while_loop(lambda carry: ~carry[-1], body, start)[2]
