@@ -244,8 +244,12 @@ def test_values_behave(build):
 
 @pytest.mark.parametrize("build", BUILDERS)
 def test_values_are_made_under_checks_of_your_code(build):
+    usual = build()
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
-        build()
+        made = build()
+    same = zip(jax.tree.leaves(usual), jax.tree.leaves(made), strict=True)
+    assert type(made) is type(usual)
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in same if hasattr(a, "dtype"))
 
 
 class Plain(NamedTuple):
