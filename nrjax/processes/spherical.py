@@ -201,22 +201,15 @@ def _rewind_clock(
         for i in range(count):
             passed += waits[i] * (1 + own) / clock
             own += jnp.where(passed < gap, grown[i] * (1 + own), 0)
-        ended = passed >= gap
+        ended = ~(passed < gap)  # also if a number is NaN, so that the loop ends
         later = 1 + jnp.minimum(passed, gap)
         now = jnp.where(ended, time, jnp.maximum(now / jnp.sqrt(later), time))
         # The ratio R minus 1, which does not lose the digits of small falls.
         clock, excess = clock / (1 + own) * later, excess * (1 + own) + own
         # Computed here, XLA does not repeat the factors for each coordinate.
         lost = jnp.where(excess < jnp.inf, excess / (1 + excess), 1)
-        return (
-            turn + 1,
-            clock,
-            now,
-            excess,
-            1 / (1 + excess),
-            time * jnp.sqrt(2 * clock * lost),
-            ended,
-        )
+        kept, spread = 1 / (1 + excess), time * jnp.sqrt(2 * clock * lost)
+        return turn + 1, clock, now, excess, kept, spread, ended
 
     zero = jnp.zeros_like(clock)
     now, time = jnp.broadcast_arrays(now, time)
