@@ -40,60 +40,31 @@ from nrjax.processes import Brownian
 from nrjax.simulation import blocks, montecarlo
 from nrjax.simulation.lanes import trials_of_device
 from nrjax.simulation.program import Program
+from nrjax.simulation.traced import OWN, SHARED, Traced
 from nrjax.study.passes import passes_of
 
 _LANES = 256
 """Number of trials per kernel instance: two per thread of a warpgroup."""
 
 
-class _Step:
-    """A step of a trial, split into what trials share and what is their own.
+def _step_without_keys(traced: Traced) -> Any:
+    """Return the step of each trial as a function that a kernel can evaluate.
 
-    Attributes:
-        common: function of the shared leaves of a state that returns the numbers that `rest` needs.
-        rest: function of those numbers, the drawn number and a trial's own leaves. It returns the
-            trial's next own leaves, followed by those of its record.
+    It takes constants, then what the step needs of all trials, the drawn number and own leaves.
     """
-
-    def __init__(self, engine: blocks.Blocks, shared: list[Array]):
-        fixed, own = engine.form
-
-        def take(drawn: Array, *leaves: list[Array]) -> Any:
-            return engine.take(jnp.int32(0), drawn, *leaves)
-
-        program = jax.make_jaxpr(take)(jnp.float32(0), shared, fixed, own)
-        jaxpr, place = program.jaxpr, 1 + len(shared)
-        drawn, given, varied = jaxpr.invars[0], jaxpr.invars[1:place], jaxpr.invars[place:]
-        keys, varied = varied[: len(fixed)], [drawn, *varied[len(fixed) :]]
-        marked, first, then = {*keys, *varied}, [], []
-        for equation in jaxpr.eqns:
-            if marked.isdisjoint(_variables(equation.invars)):
-                first.append(equation)
-            else:
-                marked.update(equation.outvars)
-                then.append(equation)
-        needed, kept = dict.fromkeys(_variables(jaxpr.outvars)), []
-        for equation in reversed(then):
-            if not needed.keys().isdisjoint(equation.outvars):
-                needed.update(dict.fromkeys(_variables(equation.invars)))
-                kept.insert(0, equation)
-        if not needed.keys().isdisjoint(keys):
-            raise ValueError("the rule must draw no numbers: the kernel draws for the noise only.")
-        numbers = [variable for variable in needed if variable not in marked]
-        common = _function(program, [*jaxpr.constvars, *given], first, numbers)
-        self.common = functools.partial(common, *program.consts)
-        self.rest = _function(program, [*numbers, *varied], kept, jaxpr.outvars)
-
-
-def _variables(atoms: Any) -> list[Any]:
-    return [atom for atom in atoms if not isinstance(atom, Literal)]
-
-
-def _function(program: Any, given: Any, equations: Any, results: Any) -> Callable[..., Any]:
-    """Return the function that evaluates some of a program's equations."""
-    parts = {"constvars": [], "invars": given, "eqns": equations, "outvars": results}
-    names = program.jaxpr.debug_info.with_unknown_names()
-    return jaxpr_as_fun(ClosedJaxpr(program.jaxpr.replace(**parts, debug_info=names), []))
+    program, kinds = traced.step_of_each, traced.state.kinds
+    jaxpr = program.jaxpr
+    leaves = [kind for kind in kinds if kind != SHARED]
+    *given, drawn = jaxpr.invars
+    place = len(given) - len(leaves)
+    own = [var for var, kind in zip(given[place:], leaves, strict=True) if kind == OWN]
+    inputs = [*jaxpr.constvars, *given[: place - 1], drawn, *own]
+    unknown = {*jaxpr.invars}.difference(inputs)
+    if any(not isinstance(var, Literal) and var in unknown for e in jaxpr.eqns for var in e.invars):
+        raise ValueError("the rule must draw no numbers: the kernel draws for the noise only.")
+    names = jaxpr.debug_info.with_unknown_names()
+    parts = jaxpr.replace(constvars=[], invars=inputs, debug_info=names)
+    return jaxpr_as_fun(ClosedJaxpr(parts, []))
 
 
 class _OneKernel(blocks.Blocks):
@@ -109,30 +80,27 @@ class _OneKernel(blocks.Blocks):
             raise ValueError("process must be Brownian noise of one number.")
         if dtype != jnp.float32:
             raise ValueError(f"dtype of value must be float32 (got {dtype}).")
-        step, steps = _Step(self, shared), trial.schedule.max_steps
-
-        def advance(shared: list[Array], _: Any) -> Any:
-            following, (_, record) = self.take_shared(shared)
-            return following, (step.common(*shared), record)
-
-        unroll = self.local.options.unroll
-        _, (numbers, table) = jax.lax.scan(advance, shared, None, steps + steps % 2, unroll=unroll)
-        places = self.state.join(shared, list(range(len(fixed))), own)
+        step, constants = _step_without_keys(self.traced), self.traced.step_of_each.consts
+        steps, unroll = trial.schedule.max_steps, self.local.options.unroll
+        steps += steps % 2
+        _, (numbers, table) = jax.lax.scan(self.take_shared, shared, None, steps, unroll=unroll)
+        numbers = [*(jnp.full(steps, number) for number in constants), *numbers]
+        places = self.traced.state.join(shared, list(range(len(fixed))), own)
         arrays = [*numbers, *fixed[places.noise], *own]
         code = jnp.where(jnp.arange(code.size) < self.local.size, code, -1)
-        leaves = jax.eval_shape(self.take, code[0], jnp.float32(0), shared, *self.form)[1]
-        form = [jax.ShapeDtypeStruct(code.shape, leaf.dtype) for leaf in leaves]
+        records = self.traced.step_of_each.out_avals[len(own) :]
+        form = [jax.ShapeDtypeStruct(code.shape, leaf.dtype) for leaf in records]
         lanes = math.gcd(code.size, _LANES)
         body = functools.partial(_take_tile, step, lanes, len(numbers), len(own))
         launch = _on_gpu if self.local.options.accelerated else _interpreted
         return list(launch(body, form, code.size // lanes)(*arrays, code)), table
 
 
-def _take_tile(step: _Step, lanes: int, numbers: int, own: int, tile: Array, *refs: Any) -> None:
+def _take_tile(step: Any, lanes: int, numbers: int, own: int, tile: Array, *refs: Any) -> None:
     """Take all steps of the trials of a tile, and write their records.
 
     Args:
-        step: the step of a trial.
+        step: function of `_step_without_keys`.
         lanes: number of trials.
         numbers: number of arrays of numbers that trials share.
         own: number of own leaves of a trial.
@@ -144,7 +112,7 @@ def _take_tile(step: _Step, lanes: int, numbers: int, own: int, tile: Array, *re
     shared, trials, written = refs[: ends[0]], refs[ends[0] : ends[1]], refs[ends[1] :]
     at = pallas.ds(tile * lanes, lanes)
     first, second, *leaves, code = [ref[at] for ref in trials]
-    rest = jax.vmap(step.rest)
+    rest = jax.vmap(step)
 
     def running(carry: Any) -> Array:
         return jnp.max((carry[-1][-1] == 0).astype(jnp.int32)) > 0

@@ -227,9 +227,8 @@ def advance(trial: Interaction, state: TrialState, drawn: Array | None = None) -
 def finish(trial: Interaction, state: TrialState) -> Outcome:
     """Return the outcome of a trial that ends at its current step."""
     released = state.step >= 0
-    mechanism = jnp.where(released, release_epsilon(trial, state.process, state.time), jnp.nan)
+    mechanism = jnp.where(released & (trial.guarantee is not None), state.epsilon, jnp.nan)
     if trial.guarantee is not None:  # noise without its stated distribution has no finite cost
-        mechanism = jnp.maximum(mechanism, state.epsilon)
         broken = (state.status == Status.OVERFLOW) | (state.status == Status.INVALID_COST)
         mechanism = jnp.where(broken, jnp.inf, mechanism)
     # The release at `step` was judged in every case: after a failure to advance, `step` is the

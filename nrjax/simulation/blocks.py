@@ -5,7 +5,6 @@ of a step and its cost, are computed once for all trials. All other numbers are 
 of trials at a time. After each block of steps, the trials that have ended are left out.
 """
 
-import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -14,52 +13,18 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import jaxpr_as_fun
 
-from nrjax._base.keys import is_custom, is_key
-from nrjax._base.outcome import Status
+from nrjax._base.keys import is_key
 from nrjax._base.threefry import in_own_kernel
 from nrjax.engine import steps
-from nrjax.engine.steps import TrialState
 from nrjax.simulation.families import Trials
 from nrjax.simulation.lanes import DeviceTrials, trials_of_device
 from nrjax.simulation.tiles import Options, run_batches
-from nrjax.types import Utility, overrides
+from nrjax.simulation.traced import CODES, OWN, SHARED, Layout, Traced, finish, traced
 
-SHARED, FIXED, OWN = range(3)
-"""Kinds of leaves: equal in all trials, fixed in each trial, different at each step of a trial."""
-
-
-def depends(program: ClosedJaxpr, flags: list[bool]) -> list[bool]:
-    """Return whether each output of a traced function may depend on the flagged inputs."""
-    marked = {var for var, flag in zip(program.jaxpr.invars, flags, strict=True) if flag}
-
-    def is_marked(var: Any) -> bool:
-        return not isinstance(var, Literal) and var in marked
-
-    for equation in program.jaxpr.eqns:
-        if any(map(is_marked, equation.invars)):
-            marked.update(equation.outvars)
-            if equation.effects:  # it may write to mutable arrays
-                marked.update(var for var in equation.invars if not isinstance(var, Literal))
-    return [is_marked(var) for var in program.jaxpr.outvars]
-
-
-class Layout(NamedTuple):
-    """The structure of a state or a record, and the kind of each leaf."""
-
-    structure: Any
-    kinds: list[int]
-
-    def split(self, state: Any) -> tuple[list[Array], ...]:
-        """Return three lists of leaves: the shared, the fixed and the own ones."""
-        leaves = list(zip(self.kinds, jax.tree.leaves(state), strict=True))
-        return tuple([leaf for kind, leaf in leaves if kind == wanted] for wanted in range(3))
-
-    def join(self, *leaves: list[Any]) -> Any:
-        """Rebuild the state or record from its shared, fixed and own leaves."""
-        rest = list(map(iter, leaves))
-        return jax.tree.unflatten(self.structure, [next(rest[kind]) for kind in self.kinds])
+_WIDEST = 1024
+"""Largest number of columns whose sums are a product: its matrix has as many rows and columns."""
 
 
 def _to_words(leaves: list[Array]) -> list[Any]:
@@ -77,108 +42,22 @@ def _to_keys(leaves: list[Any], like: list[Array]) -> list[Array]:
     ]
 
 
-_BETWEEN = ("noise", "query", "step", "time", "process", "schedule", "rule", "epsilon")
-"""Fields of a running trial's state that its next step needs."""
-
-_RECORD = ("time", "process", "hypothesis", "utility", "epsilon", "status")
-"""Fields of an ended trial's state. In a record the status is a code: see `_take`."""
-
-_CODES = 16
-"""Number of codes per step, at least the number of statuses."""
-
-
-def _keep_fields(state: TrialState, names: tuple[str, ...]) -> TrialState:
-    """Return a state in which all other fields are None."""
-    return state._replace(**{name: None for name in state._fields if name not in names})
-
-
-def _start(local: DeviceTrials, number: Array) -> tuple[TrialState, Array]:
-    """Return the state of a new trial, and a code: 0, or below 0 if the trial failed."""
-    state = local.start(number)[1]
-    code = jnp.where(state.status == Status.RUNNING, 0, state.status - _CODES)
-    # A trial that failed also needs a valid time: its tile may hold running trials.
-    state = state._replace(step=jnp.int32(0), time=state.next_time)
-    return _keep_fields(state, _BETWEEN), code.astype(jnp.int32)
-
-
-def _take(
-    local: DeviceTrials, number: Array, state: TrialState, drawn: Array | None = None
-) -> tuple[TrialState, TrialState]:
-    """Take a step of a running trial, with the number of its rewind if it is `drawn` already.
-
-    Returns:
-        The next state, and the record of the trial if it ends at this step. The record's status is
-        0 if the trial does not end, else `_CODES * step + status`.
-    """
-    trial = local.member(number)
-    utility = trial.utility.at(state.step)
-    make = partial(steps.release_of, trial)
-    if math.prod(trial.process.shape) > 1:  # XLA:CPU reduces computed entries slowly
-        own = partial(in_own_kernel, jax.random.key_data(local.key), make)
-        release = jax.lax.platform_dependent(state.process, cpu=own, default=make)
-    else:
-        release = make(state.process)
-    hypothesis, value = steps.assess_release(trial, utility, release)
-    running = {"status": jnp.int32(Status.RUNNING)}
-    state = state._replace(next_time=state.time, hypothesis=hypothesis, utility=value, **running)
-    judged = steps.judge(trial, state, hypothesis, value)
-    # Trials that have ended take the other steps of their block too, at a valid time.
-    valid = steps.time_status(trial, judged.next_time, state.time) == Status.RUNNING
-    time = jnp.where(valid, judged.next_time, state.time)
-    following = steps.advance(trial, judged._replace(next_time=time, **running), drawn)
-    following = following._replace(step=state.step + 1, time=time)
-    status = jnp.where(judged.status == Status.RUNNING, following.status, judged.status)
-    code = jnp.where(status == Status.RUNNING, 0, _CODES * state.step + status)
-    if not overrides(utility, Utility, "hypothesis"):
-        hypothesis = None  # it is the release
-    record = judged._replace(hypothesis=hypothesis, status=code.astype(jnp.int32))
-    return _keep_fields(following, _BETWEEN), _keep_fields(record, _RECORD)
-
-
-def _finish(local: DeviceTrials, number: Array, record: TrialState) -> dict[str, Any]:
-    """Return the selected results of a trial that has ended."""
-    varied, code = local.family.select(number % local.points), record.status
-    trial = local.family.member(varied)
-    step, status = code // _CODES, code % _CODES
-    if record.hypothesis is None:
-        record = record._replace(hypothesis=steps.release_of(trial, record.process))
-    judged = record.time, record.hypothesis, record.utility
-    judged = jax.tree.map(lambda leaf: jnp.where(step < 0, steps.unassessed(leaf), leaf), judged)
-    values = dict(zip(("time", "hypothesis", "utility"), judged, strict=True), status=status)
-    ended = record._replace(step=step, epsilon=jnp.where(step < 0, 0, record.epsilon), **values)
-    return local.finish(varied, ended)
-
-
-def _layouts(local: DeviceTrials) -> tuple[Layout, Layout]:
-    """Return the layouts of the states and of the records."""
-    trace = partial(jax.make_jaxpr, return_shape=True)
-    first, (state, _) = trace(partial(_start, local))(jnp.int32(0))
-    program, forms = trace(partial(_take, local))(jnp.int32(0), state)
-    inputs, outputs = program.jaxpr.invars[1:], program.jaxpr.outvars
-    size = len(inputs)
-    own = depends(first, [True])[:size] + [False] * (len(outputs) - size)
-    # XLA may reorder the products of a custom process if the time is the same in all lanes.
-    time = [leaf is state.time for leaf in jax.tree.leaves(state)].index(True)
-    own[time] |= is_custom(local.member(jnp.int32(0)).process)
-    before = None
-    while own != before:
-        before, after = own, depends(program, [True, *own[:size]])
-        own = [a or b for a, b in zip(before, after, strict=True)]
-    kinds = [OWN if flag else SHARED for flag in own]
-    for place, (old, new) in enumerate(zip(inputs, outputs, strict=False)):
-        kinds[place] = FIXED if own[place] and old is new else kinds[place]
-    kinds[-1] = OWN  # the code
-    state, record = map(jax.tree.structure, forms)
-    return Layout(state, kinds[:size]), Layout(record, kinds[size:])
+def _sums_before(numbers: Array) -> Array:
+    """Return the sum of the numbers before each, for small whole numbers as floats."""
+    if numbers.size > _WIDEST:
+        return (jnp.cumsum(numbers.astype(jnp.int32)) - numbers).astype(numbers.dtype)
+    return jnp.tri(numbers.size, k=-1, dtype=numbers.dtype) @ numbers
 
 
 def _ranks(flags: Array) -> tuple[Array, Array]:
     """Return a number from 1 on for each flag that is set, and the number of flags that are set."""
-    # Sums down the columns of a table are much faster on CPUs than `jnp.cumsum` of all flags.
-    table = flags.reshape(math.gcd(16, flags.size), -1).astype(jnp.int32)
-    sums = jnp.stack(list(itertools.accumulate(table)))
-    before = jnp.cumsum(sums[-1])
-    return (sums + (before - sums[-1])).reshape(-1), before[-1]
+    # Sums down the columns of a table are much faster on CPUs than `jnp.cumsum` of all flags. As a
+    # product they need no kernel of their own. They are at most 16, so any precision is exact.
+    table = flags.reshape(math.gcd(16, flags.size), -1).astype(jnp.float32)
+    sums = jnp.tri(len(table), dtype=jnp.float32) @ table
+    before = _sums_before(sums[-1])
+    ranks = (sums + before).astype(jnp.int32).reshape(-1)
+    return ranks, ranks[-1]
 
 
 def _get(tree: Any, place: Array) -> Any:
@@ -221,8 +100,7 @@ class Blocks(NamedTuple):
 
     Attributes:
         local: trials of the device.
-        state: layout of the states.
-        record: layout of the records.
+        traced: functions of a trial.
         shared: leaves of the first state that are `SHARED`.
         form: leaves of the first state that are `FIXED`, and those that are `OWN`.
         block: number of steps of a block.
@@ -230,8 +108,7 @@ class Blocks(NamedTuple):
     """
 
     local: DeviceTrials
-    state: Layout
-    record: Layout
+    traced: Traced
     shared: list[Array]
     form: list[list[Array]]
     block: int
@@ -240,9 +117,9 @@ class Blocks(NamedTuple):
     @classmethod
     def of(cls, local: DeviceTrials) -> Self:
         """Return the functions for the trials of a device."""
-        state, record = _layouts(local)
-        shared, *form = state.split(_start(local, jnp.int32(0))[0])
-        return cls(local, state, record, shared, form, local.options.inner_steps, local.lanes)
+        functions = traced(local)
+        shared, *form = functions.state.sort(functions.first)
+        return cls(local, functions, shared, form, local.options.inner_steps, local.lanes)
 
     @property
     def rows(self) -> int:
@@ -265,33 +142,52 @@ class Blocks(NamedTuple):
 
         Keys are returned as words. The code is 0, or below 0 if the trial failed.
         """
-        state, code = _start(self.local, number)
-        return *map(_to_words, self.state.split(state)[1:]), code
+        *leaves, code = jaxpr_as_fun(self.traced.start)(number.astype(jnp.int32))
+        return *map(_to_words, self.traced.state.sort(leaves)[1:]), code
 
     def take(self, number: Array, drawn: Any, *leaves: list[Array]) -> tuple[list[Array], ...]:
-        """Return the `OWN` leaves of a trial's next state and record."""
-        state, record = _take(self.local, number, self.state.join(*leaves), drawn)
-        return self.state.split(state)[OWN], self.record.split(record)[OWN]
+        """Take a step of a trial.
+
+        Args:
+            number: number of the trial.
+            drawn: number of the rewind, or None.
+            leaves: what `take_shared` returns for it; then `FIXED` and `OWN` leaves of the state.
+
+        Returns:
+            The `OWN` leaves of the next state and of the record.
+        """
+        state = self.traced.state
+        given, *rest = leaves
+        order = [kind for kind in state.kinds if kind != SHARED]
+        values = Layout(None, order).merge([], *rest)
+        step = jaxpr_as_fun(self.traced.step_of_each)
+        new = step(*given, number, *values, *jax.tree.leaves(drawn))
+        size = state.kinds.count(OWN)
+        return new[:size], new[size:]
 
     def take_shared(self, shared: list[Array], _: Any = None) -> tuple[list[Array], Any]:
-        """Return the next shared leaves, the current ones, and those of the record."""
-        state, record = _take(self.local, jnp.int32(0), self.state.join(shared, *self.form))
-        return self.state.split(state)[SHARED], (shared, self.record.split(record)[SHARED])
+        """Return the next shared leaves, what `take` needs of the step, and those of the record."""
+        new = jaxpr_as_fun(self.traced.step_of_all)(*shared)
+        size, ends = len(shared), len(shared) + self.traced.record.kinds.count(SHARED)
+        return new[:size], (new[ends:], new[size:ends])
 
     def draw(self, *leaves: list[Array]) -> Array | None:
         """Return each lane's numbers of a block's rewinds, two per hash, if it needs one each."""
-        trial, first = self.local.member(jnp.int32(0)), self.state.join(leaves[0], *self.form)
+        join = self.traced.state.join
+        trial, first = self.local.member(jnp.int32(0)), join(leaves[0], *self.form)
         if not steps.shares_hashes(trial, first.noise):
             return None
         late = first.step % 2 if self.block % 2 else 0  # whether the first number is a second one
         step_numbers = first.step - late + jnp.arange(1, self.block + 1, 2, dtype=jnp.int32)
-        keys = jax.vmap(lambda *leaves: self.state.join(*leaves).noise, (None, 0, 0))(*leaves)
+        keys = jax.vmap(lambda *leaves: join(*leaves).noise, (None, 0, 0))(*leaves)
         lanes = jax.vmap(partial(steps.draw_pair, trial), (0, None), 1)
         drawn = jax.vmap(lanes, (None, 0))(keys, step_numbers)
         drawn = drawn.reshape(-1, *drawn.shape[2:])
         return jax.lax.dynamic_slice_in_dim(drawn, late, self.block)
 
-    def take_tile(self, rows: _Rows, fixed: Any, path: Any, turn: Array, left: _Rows) -> _Rows:
+    def take_tile(
+        self, rows: _Rows, fixed: Any, shared: Any, path: Any, turn: Array, left: _Rows
+    ) -> _Rows:
         """Take a block of steps of a tile of running trials, and add survivors to `left`."""
         first, lane = turn * self.lanes, jnp.arange(self.lanes, dtype=jnp.int32)
         spare = self.rows + lane
@@ -301,11 +197,11 @@ class Blocks(NamedTuple):
 
         def step(carry: Any, inputs: Any) -> Any:
             own, records = carry
-            drawn, shared = inputs
-            own, new = jax.vmap(self.take, (0, 0, None, 0, 0))(row, drawn, shared, fixed, own)
+            drawn, given = inputs
+            own, new = jax.vmap(self.take, (0, 0, None, 0, 0))(row, drawn, given, fixed, own)
             return (own, _until_ended(records, new)), None
 
-        drawn = self.draw([leaf[0] for leaf in path], fixed, own)
+        drawn = self.draw(shared, fixed, own)
         empty = [jnp.zeros_like(leaf[: self.lanes]) for leaf in left.records]
         (own, records), _ = self.scan(step, (own, empty), (drawn, path))
         running = valid & (records[-1] == 0)
@@ -321,12 +217,28 @@ class Blocks(NamedTuple):
     def take_block(self, fixed: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         """Take a block of steps of all running trials."""
         first, rows, shared, table = carry
-        shared, (path, ends) = self.scan(self.take_shared, shared)
+        following, (path, ends) = self.scan(self.take_shared, shared)
         insert = partial(jax.lax.dynamic_update_slice_in_dim, start_index=first, axis=0)
         turns = (rows.living + (self.lanes - 1)) // self.lanes
-        tile = partial(self.take_tile, rows, fixed, path)
+        tile = partial(self.take_tile, rows, fixed, shared, path)
         rows = jax.lax.fori_loop(0, turns, tile, rows._replace(living=jnp.int32(0)))
-        return first + self.block, rows, shared, jax.tree.map(insert, table, ends)
+        return first + self.block, rows, following, jax.tree.map(insert, table, ends)
+
+    def admit(self, code: Array) -> tuple[Array, Array]:
+        """Return the rows of the new trials that run, followed by other rows, and their number."""
+        lane = jnp.arange(self.lanes, dtype=jnp.int32)
+
+        def tile(turn: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            alive, living = carry
+            row = turn * self.lanes + lane
+            started = jax.lax.dynamic_slice_in_dim(code, row[0], self.lanes) == 0
+            running = started & (row < self.local.size)
+            ranks, more = _ranks(running)
+            place = jnp.where(running, living + ranks - 1, self.rows + lane)
+            return _put(alive, place, row), living + more
+
+        turns = (self.local.size + (self.lanes - 1)) // self.lanes
+        return jax.lax.fori_loop(0, turns, tile, (jnp.zeros_like(code), jnp.int32(0)))
 
     def take_all(
         self, shared: list[Array], fixed: list[Any], own: list[Any], code: Array
@@ -337,19 +249,11 @@ class Blocks(NamedTuple):
             The `OWN` leaves of the records, and a table of their shared leaves by step.
         """
         rows = code.size
-        number = jnp.arange(rows, dtype=jnp.int32)
-        max_steps = self.local.member(number[0]).schedule.max_steps
+        max_steps = self.local.member(jnp.int32(0)).schedule.max_steps
         table = _empty(jax.eval_shape(self.take_shared, shared)[1][1], max_steps + self.block)
-        records = jax.eval_shape(self.take, number[0], None, shared, *self.form)[1]
-        running = (number < self.local.size) & (code == 0)
-        ranks, living = _ranks(running)
-        place = jnp.where(running, ranks - 1, rows)
-        first = _Rows(
-            alive=number.at[place].set(number, mode="drop"),
-            living=living,
-            own=own,
-            records=[*_empty(records[:-1], rows), code],
-        )
+        alive, living = self.admit(code)
+        records = self.traced.step_of_each.out_avals[self.traced.state.kinds.count(OWN) : -1]
+        first = _Rows(alive, living, own, records=[*_empty(records, rows), code])
         carry = jnp.int32(0), first, shared, table
         _, ended, _, table = jax.lax.while_loop(
             lambda carry: carry[1].living > 0, partial(self.take_block, fixed), carry
@@ -362,13 +266,13 @@ class Blocks(NamedTuple):
         begun = run_batches(partial(self.map_apart, self.begin), size, self.lanes, rows)
         records, table = self.take_all(self.shared, *begun)
 
-        def finish(number: Array) -> Any:
+        def end(number: Array) -> Any:
             own = _get(records, number.astype(jnp.int32))
-            common = _get(table, jnp.maximum(own[-1] // _CODES, 0))
-            record = self.record.join(common, [], own)
-            return self.map_apart(partial(_finish, self.local), number.astype(jnp.int32), record)
+            common = _get(table, jnp.maximum(own[-1] // CODES, 0))
+            record = self.traced.record.join(common, [], own)
+            return self.map_apart(partial(finish, self.local), number.astype(jnp.int32), record)
 
-        results = run_batches(finish, size, self.lanes, self.rows)
+        results = run_batches(end, size, self.lanes, self.rows)
         results = jax.tree.map(lambda leaf: leaf[: self.local.rows], results)
         return self.local.split_by_point(results)
 
