@@ -200,6 +200,8 @@ class Outcome(NamedTuple):
     @property
     def stopping_epsilon(self) -> Array:
         """The total epsilon if the trial stopped (NaN without a guarantee), else infinity."""
+        if isinstance(self.epsilon, np.ndarray):  # nothing is compiled
+            return np.where(self.stopped, self.epsilon, self.epsilon.dtype.type(np.inf))  # pyright: ignore[reportReturnType]
         epsilon = jnp.asarray(self.epsilon)
         return jnp.where(self.stopped, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
 
