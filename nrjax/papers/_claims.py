@@ -79,7 +79,7 @@ def data_sentences(cases: Cases, detail: Callable[[Mapping[str, Any]], str]) -> 
     """Return a sentence on each task's data: the size, `detail(case)` and the optimum."""
     return [
         f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, {detail(case)}; "
-        f"optimum {case['optimum']:.6g} (gradient norm {case['gradient_norm']:.1g})."
+        f"penalised optimum {case['optimum']:.6g} (gradient norm {case['gradient_norm']:.1g})."
         for (task, data), (case, *_) in group_by(cases, "task", "data").items()
     ]
 

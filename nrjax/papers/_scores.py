@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax.papers._unpenalised import unpenalised
 from nrjax.simulation.tiles import OfTrial
 from nrjax.statistics.sample import Distribution
 from nrjax.study.case import STOPPED, Quantity
@@ -109,11 +110,17 @@ def quantities(parts: Mapping[str, Part]) -> dict[str, Quantity]:
 
 
 def facts(parts: Mapping[str, Part], optimum: np.ndarray) -> dict[str, Any]:
-    """Return the labels of a case on its rows, and on the models that are not released."""
-    trained = parts[""].y
+    """Return the labels of a case on its rows, and on the models that are not released.
+
+    These models are the optimum of the loss with the penalty, that of the loss without it, and the
+    best constant, all of the rows for training.
+    """
+    task: Any = parts[""].task
+    trained, free = parts[""].y, unpenalised(task, parts[""].x, parts[""].y)
     return {
         "scored_rows": {prefix: len(part.y) for prefix, part in parts.items()},
         "scores_of_optimum": _named(parts, lambda part: part.of_model(optimum)),
+        "scores_of_unpenalised": _named(parts, lambda part: part.of_model(free)),
         "scores_of_constant": _named(parts, lambda part: part.of_constant(trained)),
     }
 
@@ -139,18 +146,23 @@ def _quantiles(values: Distribution) -> dict[str, float | None]:
 
 def sentences(case: Mapping[str, Any]) -> list[str]:
     """Return a sentence per part of the rows on the models that were not released."""
-    constant = "the base rate" if case["task"] == "logistic" else "the mean"
-    penalised = f"the optimum of the loss with the penalty (lambda {case['regularisation']:.3g})"
+    models = {
+        "optimum": f"the penalised optimum (lambda {case['regularisation']:.3g})",
+        "unpenalised": "the optimum without a penalty",
+        "constant": "the base rate" if case["task"] == "logistic" else "the mean",
+    }
+    models = {f"scores_of_{name}": words for name, words in models.items()}
     lines = []
     for prefix, rows in case.get("scored_rows", {}).items():
         where = "held-out rows, which no epsilon covers," if prefix else "rows of the data"
-        optimum, trivial = (
-            ", ".join(_cells(case[key], prefix, _rounded, _unit_of(case)))
-            for key in ("scores_of_optimum", "scores_of_constant")
+        each = "; ".join(
+            f"{words} has {', '.join(_cells(case[key], prefix, _rounded, _unit_of(case)))}"
+            for key, words in models.items()
+            if key in case  # a folder may be older
         )
         lines.append(
-            f"Scores on the {rows:,} {where} of the models that are not private, without the "
-            f"penalty: {penalised} has {optimum}; {constant} has {trivial}."
+            f"Scores on the {rows:,} {where} of the models that are not private, where the loss "
+            f"leaves the penalty out: {each}."
         )
     return lines
 

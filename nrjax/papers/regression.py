@@ -138,8 +138,8 @@ class Settings:
     task and the number n of rows only: min(0.005, 0.15/sqrt(n)) for logistic regression, and
     min(0.03, max(20/n, 0.2/sqrt(n))) for ridge regression."""
     target_loss: float | None = None
-    """Target loss, penalty included; by default between the loss of the non-private optimum and
-    that of the best constant model, at --target-fraction."""
+    """Target loss, penalty included; by default between the loss of the penalised optimum and that
+    of the best constant model, at --target-fraction."""
     target_fraction: float = 0.2
     """Fraction of the gain of the optimum over the best constant model that a model at the default
     target loss gives up. The constant model uses the intercept only. Most trials reached the
@@ -263,7 +263,7 @@ def _target(
     target = settings.target_loss
     if target is None:
         target = optimum + settings.target_fraction * (trivial.constant - optimum)
-    expected = f"above {optimum:.6g}, the non-private optimum of {data_set.task}"
+    expected = f"above {optimum:.6g}, the penalised optimum of {data_set.task}"
     hint = "" if settings.target_loss else "The best model of this table uses no feature."
     check(target > optimum, "target_loss", target, f"{expected} on {data_set.name}", hint)
     return float(target)

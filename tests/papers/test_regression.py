@@ -11,6 +11,7 @@ import pytest
 from nrjax.erm import default_regularisation
 from nrjax.papers import _scores, regression
 from nrjax.papers._scores import HELD_OUT, Part
+from nrjax.papers._unpenalised import unpenalised
 from nrjax.papers.whitehouse2022.report import ClaimReporting
 from nrjax.study.report import Report
 
@@ -52,6 +53,7 @@ def test_the_target_is_between_the_optimum_and_the_best_constant_model(study, ki
     optimum, constant = found["optimum"], found["constant_loss"]
     assert optimum < constant < found["zero_loss"]
     assert found["target"] == pytest.approx(optimum + 0.2 * (constant - optimum), rel=1e-12)
+    assert found["scores_of_unpenalised"]["loss"] < found["scores_of_optimum"]["loss"]
     assert found["regularisation"] == default_regularisation(kind, 400)
     if kind == "ridge":
         with pytest.warns(UserWarning, match="is met by the zero model, whose loss is"):
@@ -59,7 +61,7 @@ def test_the_target_is_between_the_optimum_and_the_best_constant_model(study, ki
         assert "any epsilon reaches it" in doubtful["doubts"][0]
         with pytest.warns(UserWarning, match="is met by the best constant model, whose loss is"):
             study(kind, target_loss=constant)
-    with pytest.raises(ValueError, match=r"target_loss must be above .*, the non-private optimum"):
+    with pytest.raises(ValueError, match=r"target_loss must be above .*, the penalised optimum of"):
         study(kind, target_loss=optimum)
 
 
@@ -137,6 +139,30 @@ def test_scores_are_those_of_their_definitions(task):
         assert float(score) == pytest.approx(value, rel=1e-5)
 
 
+def test_the_model_without_a_penalty_has_the_least_loss():
+    """Columns repeat each other. The penalised optimum is the planted fault."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(300, 3))
+    x = np.column_stack([x, x[:, 0] - x[:, 1]])
+    score = x @ [1.0, -2.0, 0.5, 0.0]
+    y = np.where(score + rng.logistic(size=300) > 0, 1.0, -1.0)
+    theta = unpenalised("logistic", x, y)
+
+    def gradient(theta, penalty=0.0):
+        return penalty * theta - (y / (1 + np.exp(y * (x @ theta)))) @ x / len(y)
+
+    assert np.abs(gradient(theta)).max() < 1e-8
+    assert np.abs(gradient(theta, 0.001)).max() > 1e-4
+    wild = unpenalised("logistic", 1e3 * x, y)
+    assert np.allclose(1e3 * x @ wild, x @ theta, rtol=1e-6)
+    apart = Part("logistic", x, np.where(score > 0, 1.0, -1.0))
+    found = apart.of_model(unpenalised("logistic", *apart[1:]))
+    assert found["loss"] < 1e-6
+    assert found["accuracy"] == found["auc"] == 1.0
+    line = unpenalised("ridge", x, score)
+    assert np.allclose(x @ line, score)
+
+
 def test_scores_that_one_class_does_not_define_are_left_out():
     x = np.ones((3, 1))
     assert Part("logistic", x, np.ones(3)).scores == ("loss", "accuracy")
@@ -150,6 +176,7 @@ def summary_of(task="ridge", test="public", **changes):
         **{"case": f"{task}-laplace-{test}", "task": task, "test": test, "data": "own.csv"},
         **{"mechanism": "laplace", "regularisation": 0.03, "scored_rows": {"": 400}},
         "scores_of_optimum": {"loss": 0.02, "r2": 0.5},
+        "scores_of_unpenalised": {"loss": 0.005, "r2": 0.875},
         "scores_of_constant": {"loss": 0.08, "r2": -1.19e-07},
         "stopped_at_first_step": 0.756,
         "scores": {"loss": quantiles, "r2": dict.fromkeys(quantiles, 5.96e-08)},
@@ -161,9 +188,10 @@ def test_scores_have_the_unit_of_the_target_and_name_the_penalty():
     """RMSE is the half width of the target's range times the root of twice the loss."""
     (case,) = summary_of(target_unit={"name": "pay", "half": 50.0})["cases"]
     assert _scores.sentences(case) == [
-        "Scores on the 400 rows of the data of the models that are not private, without the "
-        "penalty: the optimum of the loss with the penalty (lambda 0.03) has loss 0.02, R2 0.5, "
-        "RMSE in units of pay 10; the mean has loss 0.08, R2 0, RMSE in units of pay 20."
+        "Scores on the 400 rows of the data of the models that are not private, where the loss "
+        "leaves the penalty out: the penalised optimum (lambda 0.03) has loss 0.02, R2 0.5, RMSE "
+        "in units of pay 10; the optimum without a penalty has loss 0.005, R2 0.875, RMSE in units "
+        "of pay 5; the mean has loss 0.08, R2 0, RMSE in units of pay 20."
     ]
     (sentence,) = _scores.released(case)
     assert "RMSE in units of pay 20 (10 to 50)" in sentence

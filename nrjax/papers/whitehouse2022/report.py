@@ -166,7 +166,7 @@ def targets_from_data(summary: Mapping[str, Any]) -> list[str]:
     case = summary["cases"][0]
     if "target_fraction" in case:
         return [
-            f"The target loss is the optimum's, {case['optimum']:.4g}, and "
+            f"The target loss is that of the penalised optimum, {case['optimum']:.4g}, and "
             f"{100 * case['target_fraction']:g} % of the way from there to that of the best "
             f"constant model, {case['constant_loss']:.4g}, all with the penalty: it is taken from "
             "the data, and so not private. Set another by --target-fraction or --target-loss."
