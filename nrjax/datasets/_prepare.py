@@ -42,7 +42,9 @@ _SHOWN = 30
 """Largest number of columns that a summary lists."""
 
 _AS_THEY_ARE = "Columns are taken as they are."
-_CLIPPED = "Numbers are clipped to [low, high], which is scaled to [-1, 1]."
+_CLIPPED = (
+    "Numbers are clipped to [low, high], which is scaled to [-1, 1]. The intercept is {constant}."
+)
 _NOTHING = "Nothing was taken from the data but the counts in this summary"
 
 
@@ -117,7 +119,7 @@ def prepare(
     derived += [read.from_data, from_norms]
     taken = ", ".join(filter(None, derived))
     taken = f"Taken from the data, and so not private: {taken}" if taken else _NOTHING
-    way = _AS_THEY_ARE if limits is None else _CLIPPED
+    way = _AS_THEY_ARE if limits is None else _CLIPPED.format(constant=_root(constant))
     features = [each.done for each in made[:_SHOWN]]
     features += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
     on_rows = "; ".join([counted(len(x), "row"), *_on_rows(rules, read.done)])
@@ -141,6 +143,12 @@ def _intercept(columns: int) -> tuple[float, float]:
     """
     constant = math.sqrt(max(1.0, columns / 2))
     return constant, math.hypot(math.sqrt(columns), constant)
+
+
+def _root(number: float) -> str:
+    """Return a root of a multiple of 1/2 as text from which it can be computed again."""
+    square = round(2 * number * number) / 2
+    return "1" if square == 1 else f"sqrt({square:g})"
 
 
 def _units(goal: PreparedColumn, made: Sequence[PreparedColumn], divisor: float) -> Units:
@@ -301,7 +309,7 @@ def _within_unit_norm(
     `longest` and `divisor` are upper bounds of the l1 and the l2 norm of a row, or None.
     """
     if divisor is not None:
-        x, done, derived = x / divisor, f"All rows are divided by {divisor:.4g}", ""
+        x, done, derived = x / divisor, f"All rows are divided by {_root(divisor)}", ""
     elif normalise != "max_l1":
         x, done, derived = unit_l2_rows(x), "Each row is divided by its l2 norm", ""
     elif longest is not None:
