@@ -16,11 +16,16 @@ from nrjax._base.validation import check, check_complete
 from nrjax.choice import questions
 from nrjax.choice.choosing import choose
 from nrjax.cli import printing
+from nrjax.cli.wording import in_shell
+from nrjax.datasets import _people
 from nrjax.datasets._reading import is_table
+from nrjax.datasets._rows import listed, similar
 from nrjax.datasets.tables import columns_of_file
 from nrjax.erm import default_regularisation
 from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 from nrjax.simulation.failures import FailedTrialsWarning
+
+_ONE_ROW = "Only regressions can cover all rows of a person. Else make one row per person first."
 
 _REGRESSIONS = {
     "logistic": questions.logistic_regression,
@@ -144,8 +149,12 @@ class Choose:
         hint = "For example --data my.csv."
         check(is_table(self.data), "data", self.data, "the path of a file of a table", hint)
         columns, _ = columns_of_file(self.data, None, parsed_read(self.read))
-        hint = "For example --target pay."
-        check(self.target in columns, "target", self.target, f"one of {list(columns)}", hint)
+        target, names = self.target, list(columns)
+        hint = similar([] if target is None else [target], names) or "For example --target pay."
+        expected = f"a column of {self.data}: {listed(names)}"
+        check(target in columns, "target", target, expected, hint)
+        for warning in _people.warnings_of(columns, (target,)):
+            print(f"{in_shell(warning)} {_ONE_ROW}", file=sys.stderr)
         return as_array(columns[self.target])  # pyright: ignore[reportArgumentType]
 
     def _table(self) -> datasets.Dataset:

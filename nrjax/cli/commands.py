@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import io
 import itertools
 import os
@@ -28,7 +29,8 @@ from nrjax.cli.choosing import Choose
 from nrjax.cli.describing import Data
 from nrjax.cli.designing import Design
 from nrjax.cli.fingerprinting import Fingerprint
-from nrjax.cli.options import Cluster, Output, checked, joined, unchecked
+from nrjax.cli.options import Cluster, Output, checked, joined, unchecked, with_fractions
+from nrjax.cli.wording import in_shell
 from nrjax.papers import OWN_TABLE, STUDIES
 from nrjax.study import devices
 from nrjax.study.files import RESULTS, new_folder
@@ -222,7 +224,11 @@ def _run(
     check(not (output.resume and overwrite), "overwrite", overwrite, clash)
     with contextlib.ExitStack() as stack:
         if (output.resume or part is not None) and not overwrite and (out / RESULTS).is_dir():
-            if chosen["trials"] <= Store.open(out).settings["settings"]["trials"]:
+            there = Store.open(out).settings["settings"]["trials"]
+            if chosen["trials"] < there:
+                text = f"{out} has {there:,} trials of each case, which are kept: "
+                print(f"{text}--trials {chosen['trials']} is not used.", file=sys.stderr)
+            if chosen["trials"] <= there:
                 chosen["trials"] = None  # the run may have been extended since
         else:
             stack.enter_context(new_folder(out, overwrite=overwrite))
@@ -305,9 +311,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("; ".join([f"nrjax: {how}", *interrupt.args]), file=sys.stderr)
         return TERMINATED if stopped else INTERRUPTED
     except (ValueError, OSError, MemoryError, ModuleNotFoundError, StoreError) as error:
-        print(f"nrjax: error: {error}", file=sys.stderr)
+        print(f"nrjax: error: {in_shell(_of_system(error))}", file=sys.stderr)
         return _MISUSE
     return 0
+
+
+def _of_system(error: Exception) -> str:
+    """Return the message of an error, without the number of one of the operating system."""
+    if not isinstance(error, OSError) or error.errno is None or error.strerror is None:
+        return str(error)
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{error.strerror}"
 
 
 def _of_own_table(arguments: list[str], words: list[str]) -> list[str]:
@@ -324,7 +338,11 @@ def _call(arguments: list[str]) -> None:
         return
     if arguments and arguments[0] in STUDIES:
         raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
-    arguments = joined(arguments)
+    if arguments and not arguments[0].startswith("-"):
+        similar = difflib.get_close_matches(arguments[0], _COMMANDS, 1)
+        hint = f"Did you mean {similar[0]!r}?" if similar else ""
+        check(arguments[0] in _COMMANDS, "command", arguments[0], f"one of {[*_COMMANDS]}", hint)
+    arguments = with_fractions(joined(arguments))
     words = [part for word in arguments for part in word.split("=", word.startswith("--"))]
     for before, word in itertools.pairwise(["argument", *words]):
         check(word, before, word, "not empty")  # an empty path would mean the working directory

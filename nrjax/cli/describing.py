@@ -1,6 +1,7 @@
 """The command `nrjax data`: how a table is understood, and the named data sets."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import rich.console
@@ -9,6 +10,7 @@ import tyro
 
 from nrjax import datasets
 from nrjax._base.validation import check
+from nrjax.cli.wording import in_shell
 from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 
 _OF_A_TABLE = (
@@ -64,8 +66,12 @@ class Data:
                 check(not value, option, value, "left out without a table", hint)
             self._list()
             return
-        file, expected = self.write_bounds, "a file that does not exist yet"
-        check(file is None or not file.exists(), "--write-bounds", str(file), expected)
+        file = self.write_bounds
+        if file is not None:
+            expected, parent = "a file that does not exist yet", file.expanduser().absolute().parent
+            check(not file.exists(), "--write-bounds", str(file), expected)
+            ok = parent.is_dir() and os.access(parent, os.W_OK)
+            check(ok, "--write-bounds", str(file), "in a folder that can be written to")
         bounds = stated_bounds(self.bounds, self.bounds_file)
         description = datasets.describe(
             self.table,
@@ -77,7 +83,7 @@ class Data:
             rows_per_person=self.rows_per_person,
             read=parsed_read(self.read),
         )
-        print(description)
+        print(_with_options(str(description)))
         if self.write_bounds is not None:
             with self.write_bounds.open("x", encoding="utf-8") as file:
                 file.write(description.template)
@@ -96,3 +102,11 @@ class Data:
             tasks = ", ".join(data.tasks)
             table.add_row(data.name, tasks, f"{data.rows:,}", str(data.features), path)
         console.print(table)
+
+
+def _with_options(description: str) -> str:
+    """Return a description with options of the command in its sentences, not in its table."""
+    head, *rest = description.split("\n\n")
+    table, *sentences = rest
+    kept = [part if part.startswith("    ") else in_shell(part) for part in sentences]
+    return "\n\n".join([head, table, *kept])

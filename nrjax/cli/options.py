@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import logging
 import os
+import re
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -156,6 +157,23 @@ def joined(arguments: Sequence[str]) -> list[str]:
         else:
             current.append(word)
     return [word for group in groups for word in group]
+
+
+_FRACTIONS = ("--confidence", "--held-out", "--target-fraction")
+_PERCENTAGE = re.compile(r"(\d+\.?\d*|\.\d+)\s*%")
+
+
+def with_fractions(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with fractions in place of percentages, such as 0.2 for "20 %"."""
+    changed, option = [], ""
+    for word in arguments:
+        name, equals, value = word.rpartition("=")
+        found = _PERCENTAGE.fullmatch(value.strip())
+        if found and (name or option).replace("_", "-") in _FRACTIONS:
+            word = f"{name}{equals}{float(found[1]) / 100:.15g}"
+        changed.append(word)
+        option = word
+    return changed
 
 
 def unchecked(kind: type[Any], hidden: Sequence[str] = ()) -> type[Any]:

@@ -10,6 +10,8 @@ import rich.box
 import rich.console
 import rich.table
 
+from nrjax.cli.wording import in_shell
+
 
 def console() -> rich.console.Console:
     """Return a console without markup, and without line breaks for a file or a program."""
@@ -37,7 +39,7 @@ def plain_warnings() -> Iterator[None]:
     """Print each warning as one sentence, without a path and a line of code."""
 
     def show(message: Warning | str, *where: Any) -> None:
-        print(f"Warning: {message}", file=sys.stderr)
+        print(f"Warning: {in_shell(str(message))}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

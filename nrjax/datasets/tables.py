@@ -14,7 +14,7 @@ from nrjax.datasets import _frames, _reading
 from nrjax.datasets._dataset import Dataset
 from nrjax.datasets._files import PathLike, existing_file, read_npz
 from nrjax.datasets._prepare import Bounds, Table, prepare
-from nrjax.datasets._rows import NO_RULES, Missing, RowRules
+from nrjax.datasets._rows import NO_RULES, Missing, RowRules, listed, similar
 from nrjax.datasets.bounds_file import is_bounds_file, read_bounds
 
 
@@ -312,8 +312,9 @@ def _read_npz(path: Path, target: str | None) -> Table:
 def table_of(frame: Any, target: Any, name: str, where: str, argument: str = "target") -> Table:
     """Return the columns of a data frame, one of which is the target."""
     columns = _frames.columns_of(frame, where)
-    hint = f"Name the column to predict ({argument})."
-    expected = f"a column of {where}: {list(columns)}"
+    hint = similar([] if target is None else [target], list(columns))
+    hint = hint or f"Name the column to predict ({argument})."
+    expected = f"a column of {where}: {listed(list(columns))}"
     check(target is not None and str(target) in columns, "target", target, expected, hint)
     y = columns.pop(str(target))
     return Table(name, where, columns, str(target), y)

@@ -62,7 +62,8 @@ def check_writable(path: Path) -> None:
     """Create a folder for results if it is missing, or raise OSError if it is not writable."""
     if path.is_file():
         raise FileExistsError(f"{path} is a file: choose a folder for the results")
-    with explaining(f"cannot write results to the folder {path}"):
+    other = "choose another, with --out in the command"
+    with explaining(f"cannot write results to the folder {path} ({other})"):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass

@@ -37,9 +37,15 @@ def percent(value: float | None) -> str:
 
 
 def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
-    """Return an interval as "lower-upper". A lower end of None is `low`, an upper one "inf"."""
+    """Return an interval as "lower-upper", or one number if both ends are written alike.
+
+    A lower end of None is `low`, and an upper one "inf". An interval of all numbers is "unknown".
+    """
     first, second = (None if end is None else f"{end:.{digits}g}" for end in ends)
-    return f"{first or low}-{second or 'inf'}"
+    first, second = first or low, second or "inf"
+    if first == "-inf":
+        return "unknown" if second == "inf" else f"up to {second}"
+    return first if first == second else f"{first}-{second}"
 
 
 def lowest(trials: int, fraction: float) -> str:

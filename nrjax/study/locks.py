@@ -107,6 +107,7 @@ def lock(folder: Path, part: Part | None = None, *, patient: bool = False) -> It
 
     Raises:
         StoreBusyError: another process holds the lock. The message says which.
+        ValueError: the folder has parts of another count.
         OSError: the file system does not let this process lock a file.
     """
     with contextlib.ExitStack() as stack:
@@ -118,8 +119,20 @@ def lock(folder: Path, part: Part | None = None, *, patient: bool = False) -> It
                     pass
         else:
             with _held(_lock_file(folder, None), patience=_PATIENCE, note=False):
+                _check_count(folder, part)
                 stack.enter_context(_held(_lock_file(folder, part)))
         yield
+
+
+def _check_count(folder: Path, part: Part) -> None:
+    """Check that the parts in a folder have one count, since others would share trials."""
+    other = next((each for each in parts_of(folder) if each.total != part.total), None)
+    expected = f"one of {other and other.total} parts, as part {other} in {folder} is"
+    hint = (
+        f"For the rest of the run: nrjax resume {folder}. For another count, run all parts in "
+        "another folder."
+    )
+    check(other is None, "part", str(part), expected, hint)
 
 
 @contextlib.contextmanager

@@ -37,8 +37,9 @@ EPSILONS = ("median", "95 % interval", "quartiles", "q90", "q95")
 _HOW_TO_READ = (
     "The stopping epsilon is the ex-post epsilon paid in total, infinite for a trial that did not "
     "stop. "
-    "The interval after its median is the exact 95 % one; q90 and q95 are exceeded in at most 10 "
-    "and 5 % of all trials. Step: the median number of the last step, from 0."
+    "The interval after its median is the exact 95 % one, and a single number if it lies in one "
+    "level of the grid; q90 and q95 are exceeded in at most 10 and 5 % of all trials. Step: the "
+    "median number of the last step, from 0."
 )
 
 

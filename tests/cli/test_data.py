@@ -64,7 +64,7 @@ def test_people_are_covered_by_the_printed_line(tmp_path, capsys):
     for more in ([], bounds):
         assert main([*options, "--rows-per-person", "3", *more]) == 0
         printed = capsys.readouterr().out
-        assert printed.count("rows_per_person must be at least 40 for visits.csv") == 1
+        assert printed.count("--rows-per-person must be at least 40 for visits.csv") == 1
     assert main([*options, "--rows-per-person", "40", *bounds]) == 0
     assert "at most 40 for each patient" in capsys.readouterr().out
     assert main([*options[:-1], "patients"]) == 2

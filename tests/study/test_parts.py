@@ -77,7 +77,8 @@ def test_a_part_that_is_missing_is_named(tmp_path):
     folders = [tmp_path / name for name in "ab"]
     run(folders[0], part="1/4")
     run(folders[1], part="2/4")
-    run(folders[1], part="2/4")
+    with pytest.raises(ValueError, match=r"part must be one of 4 parts, as part 2/4 in .* is"):
+        run(folders[1], part="1/3")
     with pytest.raises(UnfinishedError, match=r"trials of part 3/4, part 4/4 are missing; run"):
         nrjax.Results.merge(folders, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -241,6 +242,8 @@ def test_the_command_runs_merges_and_resumes(file, tmp_path, capsys):
     assert cli.main(["resume", str(whole), "--trials", "60"]) == 0
     assert cli.main(["run", file, "--trials", "40", "--resume", "--out", str(whole)]) == 0
     assert Store.open(whole).pass_of("walk", "outcome").trials == 60
+    kept = f"{whole} has 60 trials of each case, which are kept: --trials 40 is not used."
+    assert capsys.readouterr().err.count(kept) == 1
     assert cli.main(["run", file, "--trials", "60", "--part", "1/2", "--out", str(out)]) == 0
     capsys.readouterr()
     assert cli.main(["merge", str(out)]) == 2

@@ -165,9 +165,11 @@ def test_intervals_in_tables_look_no_shorter_than_they_are():
     assert within(2.0, (2.0, 5.01)) == "2 ±160%"
     assert within(0.0, (0.0, 0.12)) == "0 ±0.12"
     # An infinite median is between infinite ends, unless trials are too few for a lower end.
-    assert span((None, None), lowest(1000, 0.5)) == "inf-inf"
-    assert span((None, None), lowest(5, 0.5)) == "-inf-inf"
-    assert span((3.6336, 3.6344), digits=4) == "3.634-3.634"
+    assert span((None, None), lowest(1000, 0.5)) == "inf"
+    assert span((None, None), lowest(5, 0.5)) == "unknown"
+    assert span((None, 2.0), lowest(5, 0.5)) == "up to 2"
+    assert span((3.6336, 3.6344), digits=4) == "3.634"
+    assert span((3.6336, 3.6351), digits=4) == "3.634-3.635"
     # Rounding makes no fraction 0 or 1.
     shares = [formats.percent(value) for value in (1.0, 0.999999, 0.0, None)]
     assert shares == ["100 %", "99.9999 %", "0 %", "-"]
