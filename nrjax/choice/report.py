@@ -193,6 +193,9 @@ def _estimate(value: float, interval: tuple[float, float]) -> str:
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
+_FREE = "If stopping costs nothing, that is if the score reads no private data"
+
+
 def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: float) -> str:
     """Return the result in a few sentences.
 
@@ -208,9 +211,9 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
     is_private = best.section.startswith(PRIVATE)
     if best.verdict == Verdict.LEADER:
         first = f"{best.name} is the cheapest known to meet the error"
-        first = first if is_private else f"If the score of a release is public, {first}"
+        first = first if is_private else f"{_FREE}, {first}"
     else:
-        case = "Take" if is_private else "If the score of a release is public, take"
+        case = "Take" if is_private else f"{_FREE}, take"
         first = f"{case} {best.name}"
     first += f": its median epsilon is {best.median:.3g}, and 90 % of runs cost at most "
     first = " ".join([f"{first}{best.high:.3g}.", *_rivals(rows, best)])
@@ -227,11 +230,11 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         return f"{first} This epsilon does not cover the decision to stop."
     other = min(others, key=lambda row: row.median)
     fixed = ", which needs no test" if other.section.startswith(FIXED) else ""
-    last = (
-        f"{first} If it reads private data, the decision to stop must be private too: take "
-        f"{other.name}{fixed}. Its median epsilon is {other.median:.3g}."
+    covering = (
+        f"If the score reads private data, take {other.name}{fixed}: its median epsilon is "
+        f"{other.median:.3g}, which covers the decision to stop."
     )
-    return " ".join([last, *_rivals(rows, other)])
+    return " ".join([covering, *_rivals(rows, other), first])
 
 
 def _rivals(rows: Sequence[Row], best: Row) -> Iterator[str]:
