@@ -20,7 +20,8 @@ from nrjax.papers._scores import HELD_OUT, Part
 from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 from nrjax.papers.whitehouse2022.report import ClaimReporting
 from nrjax.papers.whitehouse2022.study import Problem, cases_of_problem, problem_of
-from nrjax.study.formats import percent
+from nrjax.stopping import accuracy
+from nrjax.study.formats import number, percent
 from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.report import AT_FIRST_STEP, Report
 from nrjax.study.results import Results
@@ -30,10 +31,27 @@ _SMALL = 0.01
 """Difference of two losses, as a fraction of one, up to which they are practically equal."""
 
 
-_OF_PUBLIC = (
-    f"{PUBLIC_TEST} ({{cases}}): the score is the loss on your rows, which the test reads at no "
-    "cost. For an epsilon that covers the stop: --test reduced_above_threshold."
+_HIGHEST = 20.0
+"""Largest epsilon of the grid if the noise of private tests fits the target there."""
+
+_MOST = 1000.0
+"""Largest epsilon of a default grid. Noise may be too small for float32 beyond it."""
+
+_NO_TEST = (
+    "The private test is left out, since its noise fits the target only from an epsilon of about "
+    "{epsilon:.3g} on. No epsilon of this run covers the decision to stop. Take a higher "
+    "--target-fraction, or state --highest-epsilon to run the test."
 )
+
+_ABOVE_TEST = 2.0
+"""Largest epsilon of the grid, as a multiple of the one at which a private test's noise fits."""
+
+_OF_PUBLIC = (
+    f"{PUBLIC_TEST} ({{cases}}): this is the cost if stopping costs nothing, that is if the score "
+    "reads no private data. The score here is the loss on your rows, so that it is too small for a "
+    "release."
+)
+_COVERED = "For an epsilon that covers the stop: --test reduced_above_threshold."
 
 
 class OwnReporting(ClaimReporting):
@@ -59,8 +77,17 @@ class OwnReporting(ClaimReporting):
             *(f"Warning: {text}" for text in cases[0].get("doubts", ())),
             *_first_levels(cases),
         ]
-        first = [_OF_PUBLIC.format(cases=", ".join(public))] if public else []
+        first = [_covering(case) for case in cases if case["test"] != "public"]
+        if public:
+            first.append(_OF_PUBLIC.format(cases=", ".join(public)))
+            first += [] if len(first) > 1 else [_COVERED]
         return table._replace(title=title, remarks=(*first, *table.remarks, *remarks))
+
+
+def _covering(case: Mapping[str, Any]) -> str:
+    """Return a sentence on the epsilon of a private test, which covers the decision to stop."""
+    half = f"half of the runs pay at most {number(case['stopping_epsilon']['q50'])}"
+    return f"{case['case']}: {half}. It covers the releases and the decision to stop."
 
 
 def _first_levels(cases: Cases) -> list[str]:
@@ -87,8 +114,8 @@ class Settings:
 
     A model of the target is released under noise that is reduced step by step until its loss on the
     table is close to that of the best model. The result is the distribution of the ex-post epsilon
-    over many trials. By default it covers the releases and not the decision to stop, which reads
-    your rows; `--test reduced_above_threshold` covers both. For example:
+    over many trials, with a private test, which covers the decision to stop, and with a public one,
+    which does not. For example:
 
         nrjax run --data churn.csv --target churned --bounds age=18:90 city=A,B
 
@@ -130,9 +157,13 @@ class Settings:
     mechanism: tuple[Literal["brownian", "laplace", "spherical"], ...] = ("brownian", "laplace")
     """Noise-reduction mechanisms to compare. `spherical` is Laplace noise for the l2-sensitivity,
     which is pure like `laplace` and needs a smaller epsilon in two dimensions or more."""
-    test: tuple[Literal["public", "above_threshold", "reduced_above_threshold"], ...] = ("public",)
-    """Tests of whether the loss reaches the target loss. `public` reads the loss at no cost, so
-    that epsilon covers the releases and not the decision to stop; the others are private."""
+    test: tuple[Literal["public", "above_threshold", "reduced_above_threshold"], ...] = (
+        "reduced_above_threshold",
+        "public",
+    )
+    """Tests of whether the loss reaches the target loss. Those of AboveThreshold are private, so
+    that epsilon covers the decision to stop. `public` is the cost if stopping costs nothing, that
+    is if the score reads no private data."""
     regularisation: float | None = None
     """Factor lambda of the l2 penalty (lambda/2)|theta|^2. By default a number that depends on the
     task and the number n of rows only: min(0.005, 0.15/sqrt(n)) for logistic regression, and
@@ -156,8 +187,10 @@ class Settings:
     """Allowed probability that the privacy loss exceeds the stated epsilon (brownian)."""
     lowest_epsilon: float = 0.01
     """Smallest epsilon of the grid."""
-    highest_epsilon: float = 20.0
-    """Largest epsilon of the grid."""
+    highest_epsilon: float | None = None
+    """Largest epsilon of the grid; by default 20, or twice the epsilon at which the noise of a
+    private test fits the target, if that is more. If it is more than 1,000, the private test is
+    left out by default, with a warning."""
 
     def __post_init__(self):
         hint = "From another source: read it with pandas, then nrjax.datasets.from_frame."
@@ -183,6 +216,8 @@ class Settings:
         if self.regularisation is None:
             own["regularisation"] = default_regularisation(task, rows)
         own |= {"boundary": "minimax", "levels": 200}
+        if self.highest_epsilon is None:
+            own["highest_epsilon"] = _HIGHEST
         return whitehouse2022.Settings(**own)
 
 
@@ -218,6 +253,13 @@ def study(settings: Settings) -> Study:
     problem = problem_of(paper, data_set)
     trivial = trivial_losses(problem, data_set.x)
     target = _target(settings, data_set, problem, trivial)
+    needed = 0.0
+    if settings.highest_epsilon is None:
+        needed = _ABOVE_TEST * _needed(paper, problem, target, data_set.relation)
+        is_left_out = needed > _MOST and "public" in paper.test
+        changes: Any = {"test": ("public",)} if is_left_out else {"highest_epsilon": needed}
+        if needed > paper.highest_epsilon:
+            paper = dataclasses.replace(paper, **changes)
     facts = _scores.facts(parts, problem.optimum)
     facts |= {"zero_loss": trivial.zero, "constant_loss": trivial.constant}
     if settings.target_loss is None:
@@ -225,6 +267,8 @@ def study(settings: Settings) -> Study:
     if task == "ridge" and whole.units is not None:
         facts["target_unit"] = {"name": settings.target, "half": whole.units.target[1]}
     facts["doubts"] = _doubts(target, problem, trivial, facts)
+    if paper.test != settings.test:
+        facts["doubts"].append(_NO_TEST.format(epsilon=needed / _ABOVE_TEST))
     of_table = (r.removeprefix("Warning: ") for r in whole.remarks if r.startswith("Warning: "))
     for text in (*of_table, *facts["doubts"]):
         warnings.warn(text, stacklevel=2)
@@ -267,6 +311,20 @@ def _target(
     hint = "" if settings.target_loss else "The best model of this table uses no feature."
     check(target > optimum, "target_loss", target, f"{expected} on {data_set.name}", hint)
     return float(target)
+
+
+def _needed(
+    paper: whitehouse2022.Settings, problem: Problem, target: float, relation: str
+) -> float:
+    """Return the epsilon from which the noise of a private test fits the target, 0 without one."""
+    if set(paper.test) == {"public"} or paper.confidence is None:
+        return 0.0
+    utility: Any = problem.released("laplace", relation=relation).utility
+    if paper.utility_sensitivity == "excess_risk":
+        utility = utility.excess_risk()
+    margin, gamma = accuracy.MARGIN * (target - problem.optimum_loss), 1 - paper.confidence
+    numbers = margin, utility.sensitivity, gamma, 1 / paper.levels
+    return float(accuracy.epsilon_for_shortfall(*numbers, paper.test_noise))
 
 
 def _doubts(

@@ -34,6 +34,7 @@ def study(tmp_path, request):
         frame, bounds = FRAMES[kind]
         pandas.DataFrame(frame).to_csv(tmp_path / "own.csv", index=False)
         options = {"data": str(tmp_path / "own.csv"), "target": "y", "mechanism": ("laplace",)}
+        options["test"] = ("public",)
         settings = regression.Settings(**options | {"bounds": bounds} | changes)
         return regression.study(settings)
 
@@ -179,6 +180,7 @@ def summary_of(task="ridge", test="public", **changes):
         "scores_of_unpenalised": {"loss": 0.005, "r2": 0.875},
         "scores_of_constant": {"loss": 0.08, "r2": -1.19e-07},
         "stopped_at_first_step": 0.756,
+        "stopping_epsilon": {"q50": 34.3},
         "scores": {"loss": quantiles, "r2": dict.fromkeys(quantiles, 5.96e-08)},
     }
     return {"cases": [labels | changes]}
@@ -201,24 +203,46 @@ def test_scores_have_the_unit_of_the_target_and_name_the_penalty():
 
 
 @pytest.mark.parametrize("tests", [("public",), ("public", "reduced_above_threshold")])
-def test_the_report_says_that_a_public_test_reads_the_rows(tests, monkeypatch):
+def test_the_number_that_covers_the_stop_stands_first(tests, monkeypatch):
     summary = {"cases": [summary_of(test=test)["cases"][0] for test in tests]}
     plain = Report("regression: stopping epsilon, over all trials", ("case",), (), ("later",))
     monkeypatch.setattr(ClaimReporting, "report", lambda self, results, summary: plain)
     report = regression.reporting.report(None, summary)  # pyright: ignore
+    covered = "ridge-laplace-reduced_above_threshold: half of the runs pay at most 34.3. It "
     whose = "all cases" if len(tests) == 1 else "ridge-laplace-public"
-    assert report.remarks[0] == (
-        f"Public test: epsilon does not cover the decision to stop ({whose}): the score is the "
-        "loss on your rows, which the test reads at no cost. For an epsilon that covers the stop: "
-        "--test reduced_above_threshold."
+    place = len(tests)
+    if place == 2:
+        assert report.remarks[0].startswith(covered)
+    assert report.remarks[place - 1] == (
+        f"Public test: epsilon does not cover the decision to stop ({whose}): this is the cost if "
+        "stopping costs nothing, that is if the score reads no private data. The score here is the "
+        "loss on your rows, so that it is too small for a release."
     )
     said = "without the cost of the decision to stop" in report.title
     assert said == (len(tests) == 1)
     summary = {"cases": [summary_of(test="reduced_above_threshold")["cases"][0]]}
     report = regression.reporting.report(None, summary)  # pyright: ignore
-    assert report.remarks[0] == "later"
+    assert report.remarks[0] == f"{covered}covers the releases and the decision to stop."
+    assert report.remarks[1] == "later"
     assert report.remarks[-1].startswith("Warning: 75.6 % of the trials of ridge-laplace-reduced_a")
     assert "a higher --target-fraction or a lower --confidence" in report.remarks[-1]
+
+
+def test_a_private_test_fits_the_default_grid_or_is_left_out(study):
+    """The planted fault is the grid of a public test, which ends before the test's noise fits."""
+    both = regression.Settings.test
+    near = {"test": both, "target_fraction": 0.05}
+    made = study("logistic", **near)
+    assert tuple(case.labels["test"] for case in made.cases.values()) == both
+    with pytest.raises(ValueError, match="margin must be at least"):
+        study("logistic", **near, highest_epsilon=20.0)
+    with pytest.warns(UserWarning, match="The private test is left out, since its noise fits"):
+        made = study("ridge", test=both)
+    (public,) = made.cases.values()
+    assert public.labels["test"] == "public"
+    assert "No epsilon of this run covers the decision to stop" in public.labels["doubts"][-1]
+    ends = public.trial.guarantee.epsilon(np.asarray(public.trial.schedule.times))
+    assert float(ends[-1]) == pytest.approx(20, rel=1e-3)
 
 
 @pytest.mark.long
