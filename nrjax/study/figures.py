@@ -243,9 +243,9 @@ def utility_at_stop(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
         axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
     utilities = {case: frame.distribution_of(case, "stopped_utility") for case in goals}
     beyond = _draw_functions(axes, frame, utilities, required=goals.values())
-    lines = [", ".join(fractions[at : at + 3]) for at in range(0, len(fractions), 3)]
+    lines = [", ".join(fractions[at : at + 2]) for at in range(0, len(fractions), 2)]
     label = "utility at the stop" + beyond
-    label += "\ngoal met, of all trials: " + ",\n".join(lines) if lines else ""
+    label += "\ngoal met, of all trials:\n" + ",\n".join(lines) if lines else ""
     draw_function_axes(axes, xlabel=label, ylabel="stopped trials at or below (%)")
 
 
