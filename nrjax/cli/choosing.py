@@ -153,7 +153,7 @@ class Choose:
         hint = similar([] if target is None else [target], names) or "For example --target pay."
         expected = f"a column of {self.data}: {listed(names)}"
         check(target in columns, "target", target, expected, hint)
-        for warning in _people.warnings_of(columns, (target,)):
+        for warning in _people.warnings_of(columns, (str(target),)):
             print(f"{in_shell(warning)} {_ONE_ROW}", file=sys.stderr)
         return as_array(columns[self.target])  # pyright: ignore[reportArgumentType]
 
