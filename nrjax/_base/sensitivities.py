@@ -37,6 +37,7 @@ NORMS: dict[str, Norm] = {
     "laplace": "l1",
     "discrete laplace": "l1",
     "spherical laplace": "l2",
+    "perturbed optimum": "l2",
 }
 
 

@@ -3,9 +3,11 @@
 from nrjax.erm import sensitivity, theory
 from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.minimise import Minimum
+from nrjax.erm.objective import ObjectiveGuarantee, ObjectivePerturbation
 from nrjax.erm.output import OutputProblem
 from nrjax.erm.output_utility import OutputUtility
 from nrjax.erm.own_table import TrivialLosses, default_regularisation, trivial_losses
+from nrjax.erm.perturbed import PerturbedOptimum, PerturbedPath
 from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge import RidgeProblem
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
@@ -15,8 +17,12 @@ __all__ = [
     "BallMinimum",
     "LogisticProblem",
     "Minimum",
+    "ObjectiveGuarantee",
+    "ObjectivePerturbation",
     "OutputProblem",
     "OutputUtility",
+    "PerturbedOptimum",
+    "PerturbedPath",
     "Problem",
     "Released",
     "RidgeOutputUtility",
