@@ -11,11 +11,10 @@ from typing import Any, cast
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax._base.keys import study_key
 from nrjax._base.notions import Notion
-from nrjax._base.outcome import Status
 from nrjax._base.sensitivities import with_relation
 from nrjax._base.validation import check
+from nrjax.choice.oracle import first_that_meets
 from nrjax.choice.plan import (
     FIXED,
     ORACLE,
@@ -42,7 +41,6 @@ from nrjax.guarantees import (
 )
 from nrjax.processes import IndependentLaplace
 from nrjax.schedules import Grid
-from nrjax.simulation.montecarlo import outcomes
 from nrjax.stopping import accuracy
 from nrjax.study.case import Case
 from nrjax.study.checks import check_folders
@@ -96,7 +94,24 @@ def candidates(
                 expected = "a Candidate whose interaction has a guarantee"
                 check(stated, f"candidate {name}", candidate, expected)
                 listed[name] = candidate
+    for name, make in question.releases.items():
+        interaction = _fixed_by_oracle(question, plan, make)
+        if interaction is not None:
+            listed[f"{name}-once"] = Candidate.of(question, plan, interaction, ORACLE)
     return listed
+
+
+def _fixed_by_oracle(
+    question: Question, plan: Plan, make: Callable[[float], Any]
+) -> Interaction | None:
+    """Return one of `Question.releases` at the least epsilon that meets the target, or None."""
+
+    def once(epsilon: float) -> Interaction:
+        options: Any = {"data": question.data, "at_least": question.best - plan.error}
+        return make(epsilon).until(question.score, **options)
+
+    epsilon = first_that_meets(once, np.geomspace(*SEARCH.levels), plan)
+    return None if epsilon is None else once(epsilon)
 
 
 def _custom(made: Any, error: float) -> Candidate:
@@ -300,7 +315,8 @@ def one_release(
     time = closed = _fixed_time(question, mechanism, plan)
     if not closed:
         _, grid = _on_grid(mechanism, _levels(question, mechanism, plan))
-        time = _oracle_time(partial(_at_one_time, question, mechanism, plan), grid, plan)
+        once = partial(_at_one_time, question, mechanism, plan)
+        time = first_that_meets(once, np.asarray(grid.times, float), plan)
     if time is None or time < _exact_times(mechanism)[0]:
         return
     for notion in _notions(mechanism, time):
@@ -330,24 +346,3 @@ MAKERS: tuple[Maker, ...] = (
     one_bounded_release,
 )
 """The makers of the candidates of each mechanism, in the order of the candidates."""
-
-
-def _oracle_time(once: Callable[[float], Interaction], grid: Grid, plan: Plan) -> float | None:
-    """Return the largest time of a grid at which one release meets the target, by bisection.
-
-    It cannot be known beforehand. It is None if the last time does not suffice.
-    """
-    times, key = np.asarray(grid.times, float), study_key(plan.seed)
-
-    def meets(index: int) -> bool:
-        program = outcomes(once(times[index]), SEARCH.launch)
-        outcome = program.run(key, SEARCH.launch, SEARCH.oracle_first)
-        return bool(np.mean(outcome["status"] == Status.STOPPED) >= plan.confidence)
-
-    missed, met = -1, times.size - 1
-    if not meets(met):
-        return None
-    while met - missed > 1:
-        middle = (missed + met) // 2
-        missed, met = (missed, middle) if meets(middle) else (middle, met)
-    return float(times[met])

@@ -56,6 +56,8 @@ class Question:
         bound_time: function `bound_time(noise, error, confidence)` that returns a time at which one
             release meets the error with at least this probability, whatever the data, or None if
             there is no such bound. The time may be smaller than necessary.
+        releases: functions of an epsilon that return a release at that epsilon, such as
+            `nrjax.erm.ObjectivePerturbation`, by name. An oracle finds the epsilon.
         remarks: sentences on what is not offered. Reports repeat them.
         trivial: error of each answer that needs no release, such as "the zero model".
         made_in: float dtype whose rounding `sensitivity` allows for. `error` refuses a narrower
@@ -71,6 +73,7 @@ class Question:
     whole: float = math.nan
     fixed_time: Callable[[str, float, float], float | None] | None = None
     bound_time: Callable[[str, float, float], float | None] | None = None
+    releases: Mapping[str, Callable[[float], Any]] = dataclasses.field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     trivial: Mapping[str, float] = dataclasses.field(default_factory=dict)
     made_in: str | None = None

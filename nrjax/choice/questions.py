@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ from nrjax.choice.question import Custom, Question
 from nrjax.engine.checks_between_parts import holds_releases
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism, brownian, discrete_laplace, laplace
-from nrjax.erm import LogisticProblem, RidgeProblem, trivial_losses
+from nrjax.erm import LogisticProblem, ObjectivePerturbation, RidgeProblem, trivial_losses
 from nrjax.processes import DiscreteLaplace
 from nrjax.study.case import Case
 
@@ -260,9 +261,11 @@ def logistic_regression(
     Raises:
         ValueError: as for `nrjax.erm.LogisticProblem.fit`.
     """
-    question = _problem("logistic", LogisticProblem.fit(x, y, regularisation), x, delta, relation)
+    problem = LogisticProblem.fit(x, y, regularisation)
+    question = _problem("logistic", problem, x, delta, relation)
     bound = times_by_curvature(0.25 + regularisation, np.shape(x)[1])  # for rows of norm 1
-    return dataclasses.replace(question, bound_time=bound)
+    releases = {"objective": partial(ObjectivePerturbation, problem, relation=relation)}
+    return dataclasses.replace(question, bound_time=bound, releases=releases)
 
 
 def linear_regression(

@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
 import nrjax
 from nrjax import questions
-from nrjax.choice.candidates import PUBLIC, Candidate, candidates
+from nrjax.choice.candidates import ORACLE, PUBLIC, Candidate, candidates
 from nrjax.choice.closed_forms import gaussian_time_at_distance
 from nrjax.choice.plan import Plan
 from nrjax.stopping import accuracy
@@ -86,3 +87,26 @@ def test_other_candidates_of_a_maker_are_refused(maker, message, monkeypatch):
 def test_a_custom_question_takes_no_makers():
     with pytest.raises(ValueError, match="makers must be left out for a custom question"):
         nrjax.choose(questions.custom(lambda error: {}), 1.0, makers=[few_levels])
+
+
+def test_a_release_of_a_question_is_offered_at_the_least_epsilon(monkeypatch):
+    """The question of a logistic regression offers objective perturbation, and others nothing."""
+    monkeypatch.setattr("nrjax.choice.candidates.MAKERS", ())
+    x = np.tile([[1.0, 0.0], [0.0, 1.0], [-0.6, 0.8]], (200, 1))
+    y = np.where(np.arange(600) % 7 < 4, 1.0, -1.0)
+    question = questions.logistic_regression(x, y)
+    plan = Plan(0.02 * question.whole, 0.9, None)
+    (name, found), *others = candidates(question, plan).items()
+    assert (name, found.section, found.notion, others) == ("objective-once", ORACLE, "pure", [])
+    guarantee = found.interaction.guarantee
+    epsilon = float(guarantee.epsilon(guarantee.single))
+
+    def met(epsilon):
+        once = question.releases["objective"](epsilon).until(question.score, at_least=found.goal)
+        return np.mean(nrjax.simulate(jax.random.key(3), once, trials=1024).stopped)
+
+    # Levels are 7 % apart; the fractions of 1024 trials have standard errors below 0.016.
+    assert met(epsilon) > 0.9 - 4 * 0.0094
+    assert met(0.8 * epsilon) < 0.9
+    assert not questions.linear_regression(x, y / 2).releases
+    assert not candidates(question, plan._replace(error=1e-6 * question.whole))

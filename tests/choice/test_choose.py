@@ -12,7 +12,8 @@ from scipy import optimize, stats
 import nrjax
 from nrjax import questions
 from nrjax.choice import choosing, racing
-from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, _oracle_time, candidates
+from nrjax.choice.candidates import FIXED, ORACLE, PRIVATE, candidates
+from nrjax.choice.oracle import first_that_meets
 from nrjax.choice.plan import Plan
 
 X = np.random.default_rng(0).uniform(0, 100, 1000)
@@ -293,8 +294,8 @@ def test_an_oracle_finds_its_epsilon_by_trials_of_the_seed():
         release = nrjax.FixedRelease.at_time(mechanism, time)
         return release.until(questions.largest_error, data=(3.0,), at_least=-2.0)
 
-    grid = nrjax.Grid(np.geomspace(4.0, 0.1, 1000))
-    found = [_oracle_time(once, grid, Plan(2.0, 0.9, None, seed)) for seed in (0, 0, 1)]
+    times = np.geomspace(4.0, 0.1, 1000)
+    found = [first_that_meets(once, times, Plan(2.0, 0.9, None, seed)) for seed in (0, 0, 1)]
     assert found[0] == found[1] != found[2]
     assert found == pytest.approx([2.0 / math.log(10)] * 3, rel=0.17)  # 4 standard errors
 
@@ -343,7 +344,7 @@ def test_the_bound_on_the_curvature_is_attained_and_never_exceeded(monkeypatch):
         return 1 - 2 * stats.norm.sf(optimize.brentq(lambda t: excess(t) - error, 0, 1) / time**0.5)
 
     public = dataclasses.replace(only(question, "brownian"), sensitivity=None)
-    monkeypatch.setattr("nrjax.choice.candidates._oracle_time", lambda *_: None)  # needs trials
+    monkeypatch.setattr("nrjax.choice.candidates.first_that_meets", lambda *_: None)  # needs trials
     found = candidates(public, Plan(error, confidence, None))["brownian-bound"]
     interaction, time = found.interaction, float(found.interaction.schedule.times[0])
     assert confidence <= chance(time) <= confidence + 1e-4
