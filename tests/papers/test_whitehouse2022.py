@@ -340,3 +340,29 @@ def test_the_papers_findings_on_its_data(tmp_path, task, tests, trials):
             continue
         checked += 1
     assert checked == 2 * (len(tests) - (len(tests) > 1))
+
+
+def test_objective_perturbation_is_a_curve_without_a_guarantee(data_file):
+    chosen = settings(data_file, rows=300, mechanism=MECHANISMS, baseline=("objective",))
+    brownian, laplace = whitehouse2022.cases(chosen).values()
+    assert set(laplace.curves) == {"curve"}
+    curve = brownian.curves["objective"]
+    assert curve.interaction.guarantee is None  # several releases have none
+    assert curve.along == brownian.curves["curve"].along
+    epsilons = np.asarray(curve.along["epsilon"])
+    paid = 2 * np.log1p(0.25 / (300 * chosen.regularisation))
+    times = np.asarray(curve.interaction.schedule.times)
+    np.testing.assert_allclose(times, 2 / (epsilons - paid), rtol=1e-4)
+
+
+@pytest.mark.long
+def test_objective_perturbation_has_the_smallest_loss_of_pure_releases(tmp_path, data_file):
+    changes = {"rows": 300, "mechanism": ("spherical",), "baseline": ("objective",)}
+    results = run(whitehouse2022.study(settings(data_file, **changes)), tmp_path, trials=TRIALS)
+    case = results["logistic-spherical-public/curve"]
+    other = results["logistic-spherical-public/objective"]
+    losses = [-each["utility"].values.astype(float) for each in (case, other)]
+    assert np.all(losses[1].mean(0)[:3] < losses[0].mean(0)[:3])
+    figure = results.plot("loss_against_epsilon")["loss_against_epsilon"]
+    (axes,) = figure.axes
+    assert "objective, one release" in [line.get_label() for line in axes.lines]

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.papers._claims import group_by
+from nrjax.papers.whitehouse2022.settings import OBJECTIVE
 from nrjax.study import figures as shared
 from nrjax.study import plotting
 from nrjax.study.formats import humanise
@@ -59,6 +60,9 @@ def loss_against_epsilon(results: Results) -> Figure:
         if "curve" in case.passes:  # only one case per mechanism, as tests share the curve
             mechanism = case.attributes["mechanism"]
             drawn.append(_Curve(case, "curve", styles[mechanism], humanise(mechanism)))
+    for case in results.cases.values():
+        if OBJECTIVE in case.passes:
+            drawn.append(_Curve(case, OBJECTIVE, styles[OBJECTIVE], "objective, one release", True))
     return _losses(results, drawn, 5.2, 5.0)
 
 
@@ -79,9 +83,8 @@ def ridge_constants(results: Results) -> Figure:
 
 
 def _styles(results: Results) -> dict[str, Style]:
-    return plotting.mechanism_styles(
-        case.attributes["mechanism"] for case in results.cases.values()
-    )
+    names = [case.attributes["mechanism"] for case in results.cases.values()]
+    return plotting.mechanism_styles([*names, OBJECTIVE])
 
 
 def _other_curve(case: StoredCase) -> str | None:

@@ -8,6 +8,9 @@ from nrjax._base.validation import check
 from nrjax.papers._settings import check_per_task, check_settings, parsed_bounds
 from nrjax.stopping.accuracy import Noise
 
+OBJECTIVE = "objective"
+"""Name of the baseline of objective perturbation, and of its pass."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -33,6 +36,10 @@ class Settings:
     """Tests of whether the loss reaches the target: `public` treats the loss as public, at no cost;
     `above_threshold` has one cost for all its answers; `reduced_above_threshold` costs as much as
     the last release."""
+    baseline: tuple[Literal["objective"], ...] = ()
+    """Releases at one fixed epsilon whose losses the figure shows as well: `objective`, objective
+    perturbation of logistic regression (pure, Chaudhuri et al. 2011). Noise on the optimum has the
+    losses of its mechanism."""
     data: tuple[str, ...] = ("flights",)
     """Data set, one for all tasks or one per task: flights, kdd99 (logistic), twitter (ridge),
     paper (kdd99 for logistic, twitter for ridge), or the path of a file of your own table."""
@@ -95,7 +102,7 @@ class Settings:
         check_settings(
             self,
             nonempty=("task", "mechanism", "test", "data"),
-            distinct=("task", "mechanism", "test"),
+            distinct=("task", "mechanism", "test", "baseline"),
             least={"levels": 2, "curve_levels": 2, "rows": 1},
             positive=("regularisation", "tight_at", "highest_epsilon", "test_epsilon"),
             fractions=("delta", "confidence"),

@@ -15,12 +15,12 @@ import nrjax
 from nrjax import datasets
 from nrjax._base.sensitivities import Noise
 from nrjax._base.validation import check
-from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.erm import LogisticProblem, ObjectivePerturbation, PerturbedPath, RidgeProblem
 from nrjax.erm.released import Released
 from nrjax.erm.statistics import Constants
 from nrjax.papers._settings import of_task, parsed_bounds
 from nrjax.papers.whitehouse2022.report import ClaimReporting
-from nrjax.papers.whitehouse2022.settings import Settings
+from nrjax.papers.whitehouse2022.settings import OBJECTIVE, Settings
 from nrjax.stopping import accuracy
 from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.study import Study
@@ -175,6 +175,27 @@ def _curves(
     return curves
 
 
+def _objective(
+    problem: LogisticProblem, like: nrjax.Curve, relation: str
+) -> dict[str, nrjax.Curve]:
+    """Return the pass of objective perturbation at the epsilons of another curve, by name.
+
+    Each release has the distribution of one release at its epsilon. Epsilons too small for that
+    without an additional penalty are left out.
+    """
+    made = (ObjectivePerturbation(problem, e, relation) for e in like.along["epsilon"])
+    releases = [release for release in made if release.extra == 0]
+    if not releases:
+        return {}
+    process = PerturbedPath(**vars(releases[-1].mechanism.process))
+    mechanism = nrjax.Mechanism(problem.optimum, process, None)
+    grid = nrjax.Grid.explicit(np.asarray([release.time for release in releases]))
+    never = nrjax.PublicThreshold(np.inf)
+    interaction = mechanism.interaction(grid, like.interaction.utility, never)
+    along = {"epsilon": [float(release.epsilon) for release in releases]}
+    return {OBJECTIVE: nrjax.Curve(interaction, like.quantities, along, like.resolution)}
+
+
 def cases(settings: Settings) -> dict[str, nrjax.Case]:
     """Load the data, fit the models and return every case by name."""
     names = (of_task(settings.data, number) for number in range(len(settings.task)))
@@ -216,6 +237,9 @@ def cases_of_problem(
     where = _lowest_epsilon(settings), relation
     for mechanism in settings.mechanism:
         constants, curves = settings.constants, _curves(settings, problem, mechanism, *where)
+        wanted = OBJECTIVE in settings.baseline and mechanism == settings.mechanism[0]
+        if wanted and isinstance(problem, LogisticProblem):
+            curves |= _objective(problem, curves["curve"], relation)
         released, parts, grid, levels = _on_grid(settings, problem, mechanism, constants, *where)
         for test in settings.test:
             rule, first = _rule(test, settings, goal, levels)
