@@ -44,7 +44,8 @@ class SphericalLaplace(Coordinates, BlockwiseProcess):
     intensity `(d + 1)/t`, and a jump at time u adds an exponential draw of mean `u^2`. Backwards, S
     is divided by `exp(E/a)` at the points of a Poisson process of intensity `S` in `1/t^2`, where E
     is a standard exponential draw, and X follows a Brownian bridge (statement 41 of `docs/proofs`).
-    Between jumps neither moves, so that close releases are often equal. S is never released.
+    Between jumps neither moves, so that close releases are often equal. S is never released. There
+    is no bridge between two times, so `nrjax.Releases` refuses the process.
 
     In float32 the probability that a step moves, given the clock, is exact to 2^-32, and an
     exponential draw never exceeds 23. The cost `D2/t` holds for real numbers; the low bits of

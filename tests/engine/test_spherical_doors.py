@@ -1,5 +1,8 @@
 """Spherical Laplace noise from the front doors: mechanisms, problems, filters and questions."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from scipy import integrate, special, stats
 import nrjax
 from nrjax import composition, questions
 from nrjax.choice import closed_forms
+from nrjax.study.release_error import ReleaseError
 
 ROWS = np.random.default_rng(0).normal(size=(60, 4)) / 6
 ROWS /= np.maximum(np.linalg.norm(ROWS, axis=1, keepdims=True), 1)
@@ -81,6 +85,40 @@ def test_filters_charge_the_pure_cost_of_a_stop():
     assert (bool(first), bool(second), bool(budget.take(state, request)[1])) == (True, True, False)
     with pytest.raises(ValueError, match="an l1-sensitivity"):
         composition.LaplaceReduction(nrjax.Sensitivity(2.0, "l2"), 4.0)
+
+
+def test_a_renyi_filter_charges_the_certificate_of_a_capped_round():
+    order, epsilon, cap = 4.0, float(spherical().guarantee.epsilon(4.0)), 1.0
+    charged = float(composition.certificates.capped(order, epsilon, cap))
+    assert charged < epsilon
+    budget = composition.RenyiFilter(order=order, epsilon=10.0, delta=1e-6)
+    request, taken, state = composition.ExPost(epsilon, cap=cap), 0, budget.init()
+    expected = int(float(budget.budget) / charged)
+    assert expected > int(float(budget.budget) / epsilon)
+    for _ in range(expected + 1):
+        state, fits = budget.take(state, request)
+        taken += int(fits)
+    assert taken == expected
+
+
+def test_releases_in_any_order_are_refused():
+    with pytest.raises(ValueError, match="one that implements bridge and advance"):
+        nrjax.Releases.of(*spherical())
+
+
+def test_the_error_of_a_release_is_in_its_standard_deviations():
+    mechanism = spherical()
+    interaction = mechanism.until(questions.distance, at_least=-1.0, data=(TRUTH,))
+    keys = jax.random.split(jax.random.key(0), 4000)
+    noise = jax.vmap(lambda key: mechanism.process.init(key, 2.0).value)(keys)
+    outcome: Any = SimpleNamespace(release=TRUTH + noise, time=np.full(4000, 2.0, np.float32))
+    covered = np.mean(ReleaseError("covered")(outcome, interaction))
+    # A coordinate is normal with a Gamma-distributed variance.
+    clocks = stats.gamma(2.0).ppf((np.arange(20_000) + 0.5) / 20_000)
+    within = np.mean(special.erf(1.96 * 2.0 / np.sqrt(4 * clocks)))
+    error = 1.73 * np.sqrt(within * (1 - within) / 12_000)  # coordinates share a clock
+    assert abs(covered - within) < 4 * error
+    assert abs(covered - special.erf(1.96 / np.sqrt(2))) > 4 * error or within > 0.94
 
 
 def test_questions_have_it_where_its_variance_is_smaller():
