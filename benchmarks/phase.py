@@ -1,6 +1,7 @@
 """Question: which mechanism is cheapest, by dimension, accuracy and kind of test?
 
     python -m benchmarks.phase [--trials 1024] [--out phase.png] [--quick]
+    python -m benchmarks.phase --values "vector mean" --errors 100
 
 Each cell is one `nrjax.choose` with a confidence of 0.9: of all candidates that meet the error, the
 one that is cheapest in most trials, by a race with anytime-valid intervals. Two kinds of values:
@@ -33,7 +34,13 @@ DIMENSIONS = 1, 10, 100, 1000, 10_000
 ERRORS = 10, 100, 1000
 CONFIDENCE = 0.9
 TESTS = {"public": PUBLIC, "private": PRIVATE}
-FAMILIES = {"laplace": "#c1651a", "discrete-laplace": "#f2c078", "brownian": "#14476f"}
+FAMILIES = {
+    "laplace": "#c1651a",
+    "spherical-laplace": "#8fbf9b",
+    "discrete-laplace": "#f2c078",
+    "brownian": "#14476f",
+}
+KINDS = "histogram", "vector mean"
 
 
 def question_of(kind, dimension, ratio):
@@ -70,9 +77,9 @@ def cell(choice, section):
     return (best[0], equal) if best else None
 
 
-def cells(dimensions, errors, trials):
+def cells(dimensions, errors, trials, kinds=KINDS):
     """Generate the kind, dimension, error, test, best row and equals of each cell, and seconds."""
-    for kind in ("histogram", "vector mean"):
+    for kind in kinds:
         for dimension in dimensions:
             for ratio in errors:
                 started = time.perf_counter()
@@ -94,7 +101,7 @@ def draw(found):
     panels = figure.subplots(len(kinds), len(TESTS), squeeze=False)
     dimensions = sorted({d for _, d, *_ in found})
     errors = sorted({ratio for _, _, ratio, *_ in found})
-    hatches = dict(zip(FAMILIES, ("//", "..", ""), strict=True))
+    hatches = dict(zip(FAMILIES, ("//", "xx", "..", ""), strict=True))
     for kind, dimension, ratio, test, best, _ in found:
         axes = panels[kinds.index(kind)][list(TESTS).index(test)]
         x, y = dimensions.index(dimension), errors.index(ratio)
@@ -134,14 +141,19 @@ def main():
     """Print the map as a table, and draw it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1024, help="largest number per candidate")
+    parser.add_argument("--values", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--dimensions", nargs="+", type=int, default=DIMENSIONS)
+    parser.add_argument("--errors", nargs="+", type=int, default=ERRORS)
     parser.add_argument("--out", help="write the figure to this file")
     parser.add_argument("--quick", action="store_true", help="a few cells only")
     options = parser.parse_args()
-    sizes = ((1, 10), (10,)) if options.quick else (DIMENSIONS, ERRORS)
+    sizes = ((1, 10), (10,)) if options.quick else (options.dimensions, options.errors)
     found = []
     print("| value | d | error | test | cheapest | practically equal | median epsilon |")
     print("| --- | ---: | ---: | --- | --- | --- | ---: |")
-    for kind, dimension, ratio, test, best, seconds in cells(*sizes, options.trials):
+    for kind, dimension, ratio, test, best, seconds in cells(
+        *sizes, options.trials, options.values
+    ):
         found.append((kind, dimension, ratio, test, best, seconds))
         name, equal, median = "all miss", "", ""
         if best is not None:
