@@ -1,5 +1,6 @@
 """Objective perturbation: its density, its solver, the costs that it states, and its error."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -146,6 +147,30 @@ def test_unsuitable_arguments_are_refused():
         ObjectivePerturbation(small(), 0.0)
     with pytest.raises(ValueError, match="sensitivity"):
         ObjectiveGuarantee(nrjax.Sensitivity(2.0, "l1"), 1.0, 1.0)
+
+
+def one_dimension(features, fault):
+    """Return the interaction on two rows. The fault is that nothing is paid for the Jacobian."""
+    problem = LogisticProblem.fit(np.reshape(features, (2, 1)), np.ones(2), 0.05)
+    mechanism = ObjectivePerturbation(problem, 0.5).mechanism
+    if fault:
+        process: Any = dataclasses.replace(mechanism.process, extra=0.0)
+        sensitivity = nrjax.Sensitivity(2.0, "l2", "replace")
+        guarantee = ObjectiveGuarantee(sensitivity, 1e-9, 2 / 0.499)
+        mechanism = nrjax.Mechanism(mechanism.value, process, guarantee, mechanism.utility)
+    made: Any = mechanism.guarantee
+    grid = nrjax.Grid.explicit(np.reshape(made.single, 1))
+    return mechanism.until(at_least=np.inf, levels=grid)
+
+
+@pytest.mark.long
+def test_an_audit_refutes_a_release_that_forgets_the_jacobian():
+    for fault in (False, True):
+        pair = [one_dimension(features, fault) for features in ([0.0, 1.0], [0.0, 0.0])]
+        found = nrjax.audit(pair[0], neighbour=pair[1], seed=0)
+        assert found.epsilon <= 0.5 or fault
+        # The exact loss at theta = 0, where the Jacobians are 0.35 and 0.1 and b is 1/2 and 0.
+        assert not fault or 0.5 < found.epsilon < math.log(3.5)
 
 
 @pytest.mark.long
