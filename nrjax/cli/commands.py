@@ -253,13 +253,17 @@ def _conclude(results: Results, part: Part | None) -> None:
 def _show(results: Results) -> None:
     """Print the report of a finished run."""
     report = results.table()
+    if report.answer:
+        printing.say(report.answer)
     printing.show(report.title, report.headings, report.rows)
-    for remark in report.remarks:
-        printing.console().print(remark, soft_wrap=True, highlight=False)
+    for heading, sentences in report.parts():
+        printing.say(f"{heading}:")
+        for sentence in sentences:
+            printing.say(f"- {sentence}")
 
 
 def _print_folder(results: Results) -> None:
-    text = f"Results, summary.json, report.md and figures are in {results.folder}"
+    text = f"Results, summary.json, report.html, report.md and figures are in {results.folder}"
     rich.console.Console().print(text, soft_wrap=True)
 
 

@@ -32,7 +32,7 @@ class Output:
     """The folder of a run.
 
     Attributes:
-        out: Folder for the results: the trials, summary.json, report.md and figures/.
+        out: Folder for the results: the trials, summary.json, report.html, report.md and figures/.
         overwrite: Replace the results of an earlier run in the same folder.
         resume: Go on with the run if the folder holds it, and otherwise start it. The same command
             can then be given again at any time, as a batch system does.

@@ -12,6 +12,9 @@ import rich.table
 
 from nrjax.cli.wording import in_shell
 
+_COLUMNS = 88
+"""The largest number of columns of text on a terminal."""
+
 
 def console() -> rich.console.Console:
     """Return a console without markup, and without line breaks for a file or a program."""
@@ -32,6 +35,13 @@ def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence, in lines of at most 88 columns on a terminal."""
+    shown = console()
+    shown.width = min(shown.width, _COLUMNS) if shown.is_terminal else shown.width
+    shown.print(sentence, highlight=False)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from typing import Any
 from nrjax._base.extras import missing
 
 RESULTS, MANIFEST = "results", "manifest.json"
-SUMMARY, REPORT, FIGURES = "summary.json", "report.md", "figures"
+SUMMARY, REPORT, PAGE, FIGURES = "summary.json", "report.md", "report.html", "figures"
+_DOCUMENTS = (SUMMARY, REPORT, PAGE)
 _NEW, _OLD = ".results.new", ".results.old"
 _WRITING_SECONDS = 3600.0
 """Seconds after which a temporary file of another node is one of a killed writer."""
@@ -79,7 +80,7 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
     """
     check_writable(path)
     if "nrjax_store" not in read_manifest(path / RESULTS):
-        for name in (RESULTS, SUMMARY, REPORT):
+        for name in (RESULTS, *_DOCUMENTS):
             if os.path.lexists(path / name):
                 raise FileExistsError(
                     f"{path} holds {name}, but no run of nrjax that could be replaced: choose "
@@ -152,8 +153,8 @@ def read_manifest(results: Path) -> dict[str, Any]:
 
 def remove_temporary(path: Path) -> None:
     """Remove the temporary files of killed writers. The caller must hold the lock."""
-    patterns = (f"{RESULTS}/**/.*.tmp", f".{SUMMARY}.*.tmp", f".{REPORT}.*.tmp")
-    for pattern in (*patterns, f"{FIGURES}/.*.tmp"):
+    patterns = (f"{RESULTS}/**/.*.tmp", f"{FIGURES}/.*.tmp")
+    for pattern in (*patterns, *(f".{name}.*.tmp" for name in _DOCUMENTS)):
         for leftover in path.glob(pattern):
             if not _is_being_written(leftover):
                 leftover.unlink(missing_ok=True)
@@ -182,7 +183,7 @@ def replace_results(path: Path, manifest: bytes) -> None:
         (path / _NEW).mkdir()
         atomic_write(path / _NEW / MANIFEST, manifest)
     # Remove the results last: without them, the documents would not be recognised as a run.
-    for pattern in (SUMMARY, REPORT, f"{FIGURES}/*.png", f"{FIGURES}/*.svg"):
+    for pattern in (*_DOCUMENTS, f"{FIGURES}/*.png", f"{FIGURES}/*.svg"):
         for document in path.glob(pattern):
             document.unlink()
     with contextlib.suppress(OSError):  # the folder is missing, or holds other files

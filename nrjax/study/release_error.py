@@ -66,9 +66,9 @@ class Coverage(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"at the stop, 1.96 standard deviations of the noise cover {self.naive:.1%} of the "
-            "released numbers; in 95 % of the releases, all are within "
-            f"{self.multiple:.3g} standard deviations"
+            "in 19 of 20 runs no released number is off by more than "
+            f"{self.multiple:.3g} standard deviations of the noise at the stop; 1.96 of them cover "
+            f"{self.naive:.1%} of the numbers"
         )
 
 

@@ -55,8 +55,8 @@ def draw_figures(frame: Any, makers: Mapping[str, Callable[[Any], Figure]]) -> F
         return Figures({name: make(frame) for name, make in makers.items()})
 
 
-def save_figure(writer: Writer, name: str, figure: Figure) -> None:
-    """Write a figure as PNG and SVG into `figures/` of the writer's folder."""
+def save_figure(writer: Writer, name: str, figure: Figure) -> bytes:
+    """Write a figure as PNG and SVG into `figures/` of the writer's folder. Return the PNG."""
     with matplotlib.style.context(_STYLE):  # the style applies to ticks, which are made here
         figure.set_dpi(150)
         canvas = FigureCanvasAgg(figure)
@@ -72,3 +72,4 @@ def save_figure(writer: Writer, name: str, figure: Figure) -> None:
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         for suffix, data in (("png", png), ("svg", svg)):
             writer.write_document(f"{FIGURES}/{name}.{suffix}", data.getvalue())
+    return png.getvalue()

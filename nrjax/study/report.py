@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from nrjax._base.fields import explain_fields
 from nrjax._base.outcome import Status
 from nrjax._base.quantiles import rank_of
 from nrjax._base.validation import check
@@ -16,6 +14,9 @@ from nrjax.guarantees.notions import NOTIONS, notions_comparable
 from nrjax.statistics.intervals import binomial_interval
 from nrjax.statistics.sample import Distribution
 from nrjax.study import precision, release_error
+from nrjax.study.answers import answer
+from nrjax.study.document import Report as Report
+from nrjax.study.files import SUMMARY
 from nrjax.study.formats import json_safe, lowest, number, percent, span
 from nrjax.study.frame import Frame
 
@@ -31,15 +32,17 @@ AT_FIRST_STEP = 0.05
 _OF_SELECTION = {"stage", "score", "epsilon"}
 """The numbers by which trials of a private selection are recognised (`Selected`)."""
 
-EPSILONS = ("median", "95 % interval", "quartiles", "q90", "q95")
+EPSILONS = ("half pay at most", "95 % interval", "middle half", "9 of 10", "19 of 20")
 """The headings of the columns whose cells `epsilons` returns."""
 
 _HOW_TO_READ = (
-    "The stopping epsilon is the ex-post epsilon paid in total, infinite for a trial that did not "
-    "stop. "
-    "The interval after its median is the exact 95 % one, and a single number if it lies in one "
-    "level of the grid; q90 and q95 are exceeded in at most 10 and 5 % of all trials. Step: the "
-    "median number of the last step, from 0."
+    "Each run pays another epsilon, its stopping epsilon, which is known at its end. A run that "
+    "never got good enough counts as infinitely expensive.",
+    "The interval shows how well these runs determine what half of them pay at most (exact, 95 %; "
+    "a single number if it lies in one level of the grid). "
+    'At most one run in ten pays more than the number under "9 of 10", and one in twenty more '
+    'than that under "19 of 20".',
+    "Releases: half of the runs made at most so many.",
 )
 
 
@@ -194,41 +197,6 @@ _EPSILON_STATISTICS: dict[str, Callable[[Distribution], Any]] = {
 """The functions that compute the keys of a case about its stopping epsilon."""
 
 
-@explain_fields
-class Report(NamedTuple):
-    """A table with remarks, as Markdown by `str` and as HTML in a notebook.
-
-    Attributes:
-        title: heading of the report.
-        headings: heading of each column. The first column names the case, the others are numbers.
-        rows: cells of each case, one per heading.
-        remarks: sentences below the table, such as sources and warnings.
-    """
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    remarks: tuple[str, ...]
-
-    def __str__(self) -> str:
-        """Return the report as Markdown."""
-
-        def line(cells: Sequence[str]) -> str:
-            return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
-
-        rule = ("---", *["---:"] * (len(self.headings) - 1))
-        table = [line(row) for row in (self.headings, rule, *self.rows)]
-        return "\n".join([f"# {self.title}", "", *table, "", *map("- {}".format, self.remarks), ""])
-
-    def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        head, rows = row(self.headings, "th"), "".join(row(cells, "td") for cells in self.rows)
-        remarks = "".join(f"<li>{escape(remark)}</li>" for remark in self.remarks)
-        return f"<b>{escape(self.title)}</b><table>{head}{rows}</table><ul>{remarks}</ul>"
-
-
 def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
     """Return the standard report, with one row of stops, goals and epsilons per case."""
     rows = tuple(
@@ -237,17 +205,18 @@ def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
             percent(case.get("stopped")),
             percent(case.get("met")),
             *epsilons(case),
-            f"{case['step']['q50']:g}" if "step" in case else "-",
+            f"{case['step']['q50'] + 1:g}" if "step" in case else "-",
         )
         for case in summary["cases"]
     )
-    headings = ("case", "stopped", "met goal", *EPSILONS, "step")
+    headings = ("case", "ended", "good enough", *EPSILONS, "releases")
     remarks = (
-        *(_HOW_TO_READ, *precision.remarks(frame)),
+        *(*_HOW_TO_READ, *precision.remarks(frame)),
         *(*accuracy(summary), *release_error.remarks(frame)),
         *(*notions(summary), *warnings(summary)),
     )
-    return Report(f"{summary['study']}: stopping epsilon, over all trials", headings, rows, remarks)
+    title = f"{summary['study']}: privacy cost of {frame.trials:,} simulated runs"
+    return Report(title, headings, rows, remarks, answer(summary))
 
 
 def epsilons(case: Mapping[str, Any]) -> tuple[str, ...]:
@@ -299,11 +268,11 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
         whose = ", ".join(cases) if len(cases_of) > 1 else "all cases"
         delta = stated[notion].pop() if len(stated[notion]) == 1 else ""
         meaning = NOTIONS.get(notion, "a custom notion")
-        lines.append(f"Epsilon is {notion} of {whose}: {meaning}{delta}.")
+        lines.append(f"{notion.capitalize()} epsilon ({whose}): {meaning}{delta}.")
     if not notions_comparable(*cases_of):
         lines.append(
-            "Warning: epsilons of different notions are not the same promise, so that the smaller "
-            "one need not be the stronger."
+            "Warning: epsilons of different notions promise different things, so that the smaller "
+            "one need not be the better."
         )
     return lines
 
@@ -345,9 +314,20 @@ def times(summary: Mapping[str, Any], timings: Mapping[str, float]) -> list[str]
     )
     trials, simulating = sum(case["trials"] for case in summary["cases"]), run - curves
     rate = f" ({trials / simulating:,.0f} per second)" if simulating > 0 else ""
-    parts = [f"compilation {compiled:.2f} s (next to other work)"]
-    parts += [f"trials {simulating:.2f} s{rate}"]
-    parts += [f"curves {curves:.2f} s"] if curves else []
-    further = " and ".join(f"{name} {each:.2f} s" for name, each in timings.items())
+    parts = [f"{compiled:.2f} s to compile, next to other work", f"{simulating:.2f} s to run{rate}"]
+    parts += [f"{curves:.2f} s for curves"] if curves else []
+    further = " and ".join(f"{each:.2f} s for {name}" for name, each in timings.items())
     further = f"; {further} in this call" if further else ""
-    return [f"Time, of all calls and workers: {', '.join(parts)}{further}."]
+    return [f"Run time of all calls and workers: {', '.join(parts)}{further}."]
+
+
+def provenance(summary: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on the program, the device and the seed of a run."""
+    device = f" on {summary['device']}" if summary.get("device") else ""
+    trials = " or ".join(
+        f"{each:,}" for each in dict.fromkeys(c["trials"] for c in summary["cases"])
+    )
+    return [
+        f"nrjax {summary['nrjax']} with JAX {summary['jax']}{device}, {summary['precision']}, seed "
+        f"{summary['seed']}; {trials} runs per case. All settings and numbers are in {SUMMARY}."
+    ]

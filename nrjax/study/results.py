@@ -21,7 +21,7 @@ from nrjax.study import report as reports
 from nrjax.study.case import FIELDS
 from nrjax.study.checks import check_goal, check_known, check_mapping
 from nrjax.study.compare import Comparison, compare_cases
-from nrjax.study.files import REPORT, SUMMARY
+from nrjax.study.files import PAGE, REPORT, SUMMARY
 from nrjax.study.frame import Frame
 from nrjax.study.histograms import Histogram, read_histograms
 from nrjax.study.schema import Pass, StoredCase, Variable
@@ -29,6 +29,13 @@ from nrjax.study.store import Store, Writer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_SIMULATED = (
+    "These are simulated runs, and no release: floating-point noise, the random generator and the "
+    "duration of a run reveal more than epsilon covers."
+)
+"""What no stated epsilon covers, in every report of a run."""
 
 
 class Reporting:
@@ -243,17 +250,20 @@ class Results(_Reported):
 
     def _report(self, summary: dict[str, Any]) -> reports.Report:
         table = super()._report(summary)
-        # A study may say in its own words what a public test leaves out.
-        is_said = any(remark.startswith(PUBLIC_TEST) for remark in table.remarks)
-        remarks = (
-            *(() if is_said else _public_tests(summary)),
-            *_relations(summary),
-            *reports.times(summary, self.timings),
+        # A study may state in its own words what a public test leaves out.
+        own = tuple(remark for remark in table.remarks if remark.startswith(PUBLIC_TEST))
+        return table._replace(
+            uncovered=(*(own or _public_tests(summary)), *table.uncovered, _SIMULATED),
+            remarks=(*(each for each in table.remarks if each not in own), *_relations(summary)),
+            provenance=(
+                *table.provenance,
+                *reports.provenance(summary),
+                *reports.times(summary, self.timings),
+            ),
         )
-        return table._replace(remarks=(*table.remarks, *remarks))
 
     def write_reports(self, writer: Writer) -> None:
-        """Write summary.json, report.md and the figures into the folder of the writer.
+        """Write summary.json, the figures, report.md and report.html into the writer's folder.
 
         Raises:
             OSError: the disk is full, or writing fails.
@@ -264,17 +274,25 @@ class Results(_Reported):
             summary["workers"] = self.store.workers
         writer.write_document(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
         before = time.monotonic()
-        self.write_figures(writer)
+        name, picture = self.write_figures(writer) or ("", None)
         self.timings["figures"] = time.monotonic() - before
-        self._written = self._report(summary)
+        self._written = self._report(summary)._replace(figure=name)
         writer.write_document(REPORT, str(self._written))
+        writer.write_document(PAGE, self._written.to_html(picture))
 
-    def write_figures(self, writer: Writer) -> None:
-        """Write the figures as PNG and SVG files into the folder of the writer."""
+    def write_figures(self, writer: Writer) -> tuple[str, bytes] | None:
+        """Write the figures as PNG and SVG files into the folder of the writer.
+
+        Returns:
+            The name and the PNG file of the first figure, or None without figures.
+        """
         from nrjax.study import rendering  # slow to import
 
+        first = None
         for name, figure in self.plot().items():
-            rendering.save_figure(writer, name, figure)
+            picture = rendering.save_figure(writer, name, figure)
+            first = first or (name, picture)
+        return first
 
 
 class Outcomes(_Reported):
@@ -362,7 +380,7 @@ def _public_tests(summary: Mapping[str, Any]) -> list[str]:
     stated = [case for case in summary["cases"] if case.get("notion") is not None]
     cases = [case["case"] for case in stated if case.get("public_test")]
     whose = "all cases" if len(cases) == len(summary["cases"]) else ", ".join(cases)
-    right = "This is right only if the score does not read private data."
+    right = "If the score reads private data, these numbers are too small for a release."
     return [f"{PUBLIC_TEST} ({whose}). {right}"] if cases else []
 
 
@@ -373,7 +391,7 @@ def _relations(summary: Mapping[str, Any]) -> list[str]:
         if case.get("relation") is not None:
             cases_of.setdefault(case["relation"], []).append(case["case"])
     return [
-        f"Neighbours of {', '.join(cases) if len(cases_of) > 1 else 'all stated epsilons'}: "
-        f"{relation} ({describe_relation(relation)})."
+        f"Protected ({', '.join(cases) if len(cases_of) > 1 else 'all cases'}): whatever changes "
+        f"if {describe_relation(relation)} (neighbours: {relation})."
         for relation, cases in cases_of.items()
     ]

@@ -317,4 +317,4 @@ def test_reports_name_the_relation(tmp_path, monkeypatch):
     case = nrjax.Case(trial=trial, labels={"relation": "add-remove, 2 rows"})
     nrjax.Study("keys", {"laplace": case}).run(tmp_path / "run", trials=10, progress=False)
     report = (tmp_path / "run" / "report.md").read_text()
-    assert "add-remove, 2 rows (up to 2 rows are added or removed)" in report
+    assert "up to 2 rows are added or removed (neighbours: add-remove, 2 rows)" in report

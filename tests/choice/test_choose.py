@@ -233,7 +233,7 @@ def test_a_folder_is_resumed_and_extended(tmp_path, monkeypatch):
 
     first = run(folder=tmp_path / "choice")
     assert first.table == run().table
-    assert "standard deviations of the noise cover" in (tmp_path / "choice/report.md").read_text()
+    assert "standard deviations of the noise at the stop" in (tmp_path / "choice/report.md").read_text()
     with monkeypatch.context() as patched:
         patched.setattr(racing, "FIRST_ROUND", 512)
         options = {"folder": tmp_path / "choice", "progress": False}

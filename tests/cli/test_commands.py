@@ -104,7 +104,7 @@ def test_an_interrupted_study_is_resumed_and_reported(tmp_path, capsys, monkeypa
     for word in ("laplace", "median", "step", "trials/s", f"{case['stopping_epsilon']['q50']:.4g}"):
         assert word in printed
     assert "80 of 80 trials" in printed
-    assert "Results, summary.json, report.md and figures are in out" in printed
+    assert "Results, summary.json, report.html, report.md and figures are in out" in printed
     # The reports are made again without the data.
     Path("own.npz").unlink()
     before = {path: path.read_bytes() for path in Path("out").glob("[!r]*/*.png")}

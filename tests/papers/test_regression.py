@@ -257,7 +257,7 @@ def test_the_report_scores_the_released_models(study, kind, tmp_path):
         assert f"Scores on the {rows} " in text
     assert second in text
     assert text.count("Public test: epsilon does not cover the decision to stop") == 1
-    assert "This is right only if" not in text
+    assert "If the score reads private data" not in text
     assert ("RMSE in units of y" in text) == (kind == "ridge")
     assert "20 % of the way from there to that of the best constant model" in text
     scores = case["scores"]

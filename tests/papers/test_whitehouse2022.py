@@ -225,7 +225,7 @@ def test_the_report_states_which_claims_hold(ridge):
 
 def test_a_report_has_no_words_on_what_the_study_lacks(logistic, ridge):
     for results, is_private in ((logistic, False), (ridge, True)):
-        words = "The noise of a private test"
+        words = "A private test can be wrong"
         assert (words in (results.folder / "report.md").read_text()) == is_private
     summary = summary_of(ridge) | {"study": "regression"}
     remarks = "\n".join(ridge.reporting.report(ridge, summary).remarks)

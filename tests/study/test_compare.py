@@ -165,9 +165,10 @@ def test_results_of_a_study_and_outcomes_in_memory_agree(tmp_path):
     assert set(memory.plot()) == set(figures.standard(results))
     table, stored_table = memory.table(), results.table()
     assert (table.headings, table.rows) == (stored_table.headings, stored_table.rows)
-    *others, public, _ = stored_table.remarks  # the last one has the times
-    assert list(table.remarks) == others
+    assert table.remarks == stored_table.remarks
+    (public, _) = stored_table.uncovered
     assert public.startswith("Public test: epsilon does not cover the decision to stop (all cases)")
+    assert "This does not cover the decision to stop." in stored_table.answer
     assert memory._repr_html_() == table._repr_html_()
     summaries = [frame.summary()["cases"] for frame in (memory, results)]
     for case in summaries[1]:

@@ -67,7 +67,7 @@ def test_a_killed_run_is_resumed(study, whole, tmp_path):
         nrjax.Results.open(tmp_path / "run")
     results = run(study, tmp_path / "run")
     assert_same_bits(results.store, whole.store)
-    for file in ("summary.json", "report.md"):
+    for file in ("summary.json", "report.md", "report.html"):
         assert (tmp_path / "run" / file).is_file()
 
 

@@ -77,7 +77,7 @@ def test_an_earlier_run_stays_until_the_first_trials_are_written(store, tmp_path
         pass
 
 
-@pytest.mark.parametrize("name", ["results", "summary.json", "report.md"])
+@pytest.mark.parametrize("name", ["results", "summary.json", "report.md", "report.html"])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_of_something_else_is_refused(tmp_path, name, overwrite):
     (tmp_path / name).write_text('{"a": 1}')
@@ -114,7 +114,7 @@ def test_kills_at_any_moment_of_an_overwrite_leave_a_store_or_none(tmp_path, mon
     for number in itertools.count():
         folder, steps = tmp_path / str(number), itertools.count()
         write_all(Store.create(folder, {"seed": 0}, [a_case()]), a_case(), "outcome")
-        for name in ("summary.json", "report.md", "figures/loss.png"):
+        for name in ("summary.json", "report.md", "report.html", "figures/loss.png"):
             files.write_document(folder, name, "{}")
 
         def dying(step, steps=steps, number=number):

@@ -131,11 +131,12 @@ def test_times_are_told_by_part(results):
     curves = each[0]["curves"]
     assert 0 < curves < each[0]["run"]
     rate = 3 * 779 / (sum(one["run"] for one in each) - curves)
-    told = kept.table().remarks[-1]
-    assert f"({rate:,.0f} per second), curves {curves:.2f} s; figures" in told
+    told = kept.table().provenance[-1]
+    assert f"({rate:,.0f} per second), {curves:.2f} s for curves; " in told
+    assert "s for figures in this call" in told
     assert told in (kept.folder / "report.md").read_text()
     # Told of again, from the results alone, the time of those figures is not known.
-    assert "in this call" not in nrjax.Results.open(kept.folder).table().remarks[-1]
+    assert "in this call" not in nrjax.Results.open(kept.folder).table().provenance[-1]
 
 
 def assert_epsilon_within_resolution(one, two):

@@ -65,6 +65,7 @@ def test_every_hook_is_used(tmp_path):
     assert written == str(results.table())
     assert f"| close | {longest[0]} |" in written
     assert "- a|b\n" in written
+    assert "](figures/steps.png)" in written
     names = ["other.png", "other.svg", "steps.png", "steps.svg"]
     folder = tmp_path / "figures"
     assert sorted(path.name for path in folder.glob("[!.]*")) == names
@@ -72,7 +73,7 @@ def test_every_hook_is_used(tmp_path):
     # Results that are opened without the study have the standard report.
     plain = nrjax.Results.open(tmp_path)
     assert "longest" not in plain.summary()["cases"][0]
-    assert plain.table().headings[:3] == ("case", "stopped", "met goal")
+    assert plain.table().headings[:3] == ("case", "ended", "good enough")
 
 
 def test_many_trials_are_prepared_in_threads_and_reported_alike(tmp_path, monkeypatch):
@@ -141,7 +142,7 @@ def test_the_standard_report(results):
     folder, table = results.folder, results.table()
     written = {path.stem for path in (folder / "figures").glob("*.svg")}
     assert written == set(figures.standard(results))
-    assert table.title == "standard: stopping epsilon, over all trials"
+    assert table.title.startswith("standard: privacy cost of ")
     assert [row[0] for row in table.rows] == list(results)
     assert all(len(row) == len(table.headings) for row in table.rows)
     assert table.rows[2][1:] == ("-",) * 8  # of a custom trial
@@ -179,12 +180,13 @@ def test_the_summary_and_the_report_name_it(results):
     assert notions == ["probabilistic", "hockey-stick", None]
     remarks = (results.folder / "report.md").read_text()
     for notion, case in zip(notions[:2], results, strict=False):
-        assert f"Epsilon is {notion} of {case}: {NOTIONS[notion]} (delta = 1e-06)." in remarks
+        named = f"{notion.capitalize()} epsilon ({case})"
+        assert f"{named}: {NOTIONS[notion]} (delta = 1e-06)." in remarks
     assert "Warning: epsilons of different notions" in remarks
     for case in summary["cases"]:  # negative control: equal notions
         case["notion"] = "pure"
     alike = str(standard(results, summary))
-    assert "Epsilon is pure of all cases" in alike
+    assert "Pure epsilon (all cases)" in alike
     assert "different notions" not in alike
 
 
@@ -232,7 +234,7 @@ def test_epsilons_without_the_decision_to_stop_are_named(of_three_tests):
     marks = [case["public_test"] for case in of_three_tests.summary()["cases"]]
     assert marks == [True, False, False]
     written = (of_three_tests.folder / "report.md").read_text()
-    assert f"- {PUBLIC_TEST} (public). This is right only if the score does not read" in written
+    assert f"- {PUBLIC_TEST} (public). If the score reads private data, these numbers" in written
     # Without an epsilon there is nothing to cover.
     case = {"case": "free", "notion": None, "public_test": True}
     assert _public_tests({"cases": [case]}) == []

@@ -61,6 +61,7 @@ def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, mo
     for leftover in (f".summary.json.{dead}", f"figures/.sums.png.{dead}", ".summary.json.b.1.tmp"):
         (copied / leftover).touch()
     os.utime(copied / ".summary.json.b.1.tmp", (0, 0))  # of another node, long ago
+    (copied / f".report.html.{dead}").touch()
     (copied / ".report.md.b.1.tmp").touch()  # another node may be writing this one
     edit(copied, lambda layout: layout["settings"].update(jaxlib="0.0"))  # nothing will run
     monkeypatch.setattr(np, "loadtxt", None)

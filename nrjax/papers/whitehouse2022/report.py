@@ -72,20 +72,19 @@ class ClaimReporting(Reporting):
         remarks = (
             *claims.data_sentences(cases, _target),
             *claims.data_remarks(cases),
-            *targets_from_data(summary),
             _lower_goal(cases[0]),
             *private_tests(cases),
             *table.remarks,
-            f"The whole distribution function of a case lies within {100 * cases[0]['band']:.2g} "
-            "percentage points of the measured one (95 %, DKW).",
+            "Every percentage of a case in the figures is right to "
+            f"{100 * cases[0]['band']:.2g} points (95 %, DKW). More runs make this smaller.",
             *_advice(results, summary),
             *exponential_tests(cases),
-            *public_optimum(summary["settings"]),
             *zero_models(cases),
             # A regression on your own table claims nothing.
             *(map(sentence, summary["findings"]) if summary["study"] != OWN_TABLE else ()),
         )
-        return table._replace(remarks=remarks)
+        uncovered = (*targets_from_data(summary), *public_optimum(summary["settings"]))
+        return table._replace(remarks=remarks, uncovered=(*table.uncovered, *uncovered))
 
 
 def _target(case: Mapping[str, Any]) -> str:
@@ -97,7 +96,7 @@ def _target(case: Mapping[str, Any]) -> str:
 def _lower_goal(case: Mapping[str, Any]) -> str:
     """Return a sentence on the option that lowers the goal."""
     option = "--target-fraction" if "target_fraction" in case else "--target-loss"
-    return f"A goal is minus a target loss. To lower it, raise {option}."
+    return f"A model is good enough if its loss is at most the target loss, which {option} sets."
 
 
 def _advice(results: Results, summary: Mapping[str, Any]) -> list[str]:
@@ -135,7 +134,9 @@ def private_tests(cases: Cases) -> list[str]:
     """Return a remark on private tests, if there is one."""
     if all(case["test"] == "public" for case in cases):
         return []
-    return ["The noise of a private test can make it accept a model that misses its goal."]
+    return [
+        "A private test can be wrong: its noise can make it accept a model that is not good enough."
+    ]
 
 
 def exponential_tests(cases: Cases) -> list[str]:
@@ -168,13 +169,14 @@ def targets_from_data(summary: Mapping[str, Any]) -> list[str]:
         return [
             f"The target loss is that of the penalised optimum, {case['optimum']:.4g}, and "
             f"{100 * case['target_fraction']:g} % of the way from there to that of the best "
-            f"constant model, {case['constant_loss']:.4g}, all with the penalty: it is taken from "
-            "the data, and so not private. Set another by --target-fraction or --target-loss."
+            f"constant model, {case['constant_loss']:.4g}, all with the penalty. It was computed "
+            "from your rows, and epsilon does not pay for that. Give one that you know beforehand "
+            "by --target-loss."
         ]
     return [
         f"The target loss of {task} on {data} is {case['target'] / case['optimum']:.3g} times the "
-        "non-private optimum: it is taken from the data, and so not private. Set another by "
-        "--target-loss."
+        "non-private optimum. It was computed from the rows, and epsilon does not pay for that. "
+        "Give one that you know beforehand by --target-loss."
         for (task, data), (case, *_) in group_by(summary["cases"], "task", "data").items()
         if data not in _PAPER_DATA
     ]
