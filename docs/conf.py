@@ -15,7 +15,7 @@ version = release = nrjax.__version__
 extensions = [
     *("myst_nb", "sphinx_design", "sphinx_copybutton", "sphinxcontrib.bibtex"),
     *("sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"),
-    *("mathml", "docstrings", "sources"),
+    *("mathml", "docstrings", "sources", "alternatives"),
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_ext", "_templates", "jupyter_execute"]
@@ -56,7 +56,8 @@ if os.environ.get("NRJAX_DOCS_INTERSPHINX"):
     }
 
 html_theme = "pydata_sphinx_theme"
-html_title = "nrjax"
+html_title = f"nrjax {release}"
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["nrjax.css"]
 html_copy_source = False
@@ -65,7 +66,7 @@ html_math_renderer = "mathml"
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
-    "show_prev_next": False,
+    "show_prev_next": True,
     "show_nav_level": 1,
     "navigation_with_keys": False,
     "pygments_light_style": "a11y-high-contrast-light",

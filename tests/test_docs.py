@@ -28,6 +28,8 @@ HELPERS = {
 }
 # Pages whose code takes seconds, most of them to compile.
 LONG = re.compile(r"simulate\(|sweep\(|run_until\(|scan_path\(|choose\(|audit\(|\.run\(|\.fit\(")
+# Of those, the pages that show a report or are read first, with one or two small programs each.
+QUICK = {"index", "sharp-edges", "howto/results"}
 BLOCK = re.compile(r"^```(?:python|pycon)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PAGES = {
@@ -89,7 +91,10 @@ def run_code(text, name):
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.long if LONG.search(path.read_text()) else ())
+        pytest.param(
+            page,
+            marks=pytest.mark.long if LONG.search(path.read_text()) and page not in QUICK else (),
+        )
         for page, path in PAGES.items()
     ],
 )

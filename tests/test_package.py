@@ -75,7 +75,7 @@ DOCUMENTS = [
 ]
 NAMED = re.compile(r"`([\w./-]+(?:\.(?:py|md|rst|sh|toml|png|svg)|/))`")
 """A file or a folder in a document, such as `study/store.py` or `tests/counts/`."""
-OF_USERS = {"my_study.py", "report.html", "report.md", "figures/", "results/", "papers/X/"}
+OF_USERS = {"my_study.py", "report.md", "figures/", "results/", "papers/X/"}
 """Files of a run or of a user, and patterns."""
 
 

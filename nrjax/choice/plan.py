@@ -79,7 +79,7 @@ SEARCH = Search()
 PUBLIC = PUBLIC_TEST
 PRIVATE = "Private test: epsilon covers the decision to stop"
 FIXED = "One release at an epsilon known in advance"
-ORACLE = "One release at an epsilon that only an oracle knows in advance"
+ORACLE = "For comparison: one release at the smallest epsilon that works, which you cannot know"
 
 
 class Candidate(NamedTuple):

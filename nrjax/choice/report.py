@@ -1,15 +1,14 @@
-"""The result of `nrjax.choose`: rows of a table, advice in words, and its printed form."""
+"""The result of `nrjax.choose`: rows of a table, and advice in words."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nrjax._base.fields import explain_fields
-from nrjax._base.notions import Notion, notions_differ
-from nrjax._base.sensitivities import describe_relation
+from nrjax._base.notions import Notion
+from nrjax.choice import showing
 from nrjax.choice.candidates import FIXED, PRIVATE
 from nrjax.choice.racing import TIE, Verdict
 from nrjax.study.release_error import Coverage
@@ -58,7 +57,8 @@ class Row(NamedTuple):
 class Choice:
     """The answer to "what does my accuracy cost, and by which mechanism?", from `nrjax.choose`.
 
-    `print(choice)` shows the report. Each interval of the table holds at all rounds of the race.
+    `print(choice)` shows the advice and the table, and a notebook shows them as HTML. Each interval
+    of the table holds at all rounds of the race.
 
     >>> def factory(error):
     ...     mechanism = nrjax.laplace(3.0, sensitivity=1.0)
@@ -111,25 +111,10 @@ class Choice:
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        title = f"{self.question}: error at most {self.error:.4g} in {self.confidence:.0%} of runs"
-        lines = [title]
-        cells = [_HEAD, *map(_cells, self.table)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        for section in dict.fromkeys(row.section for row in self.table):
-            rows = [row for row in self.table if row.section == section]
-            lines += ["", section, *_lines(rows, widths)]
-        notes = [
-            f"{row.name}: {row.coverage}."
-            for row in self.table
-            if row.name == self.best and row.coverage is not None
-        ]
-        if self.relation is not None:
-            notes.append(f"Neighbours: {self.relation} ({describe_relation(self.relation)}).")
-        if not any(row.section.startswith(PRIVATE) for row in self.table):
-            notes.append(_NO_TEST)
-        notes += self.remarks
-        notes += [f"Warning: {text} They count as trials that missed." for text in self.failures]
-        return "\n".join([*lines, "", self.advice, *notes, *_REMARKS])
+        return showing.text(self)
+
+    def _repr_html_(self) -> str:
+        return showing.page(self)
 
     def __repr__(self) -> str:
         rivals = f", open={self.open!r}" if self.open else ""
@@ -143,54 +128,6 @@ class Choice:
         from nrjax.choice.figure import figure  # matplotlib is slow to import
 
         return figure(self)
-
-
-_REMARKS = (
-    "cheaper: fraction of runs in which a candidate costs less than the best of its section.",
-    "Epsilons of different sections are not ranked against each other: they do not state the same.",
-    "A choice by the private data is itself a release that depends on them. For a real release, "
-    "choose on public or synthetic data of the same size.",
-    "The target is taken as public, although a percentage or an excess loss depends on the data.",
-    "Not compared: mechanisms tuned to the data, other regularisation.",
-)
-
-_NO_TEST = (
-    "No private test is listed: the sensitivity of the score is unknown, or the error is so small "
-    "that a test would cost an epsilon of hundreds."
-)
-
-_MIXED = "  (a pure epsilon is never exceeded, a probabilistic one with probability at most delta)"
-
-
-_HEAD = ("", "met", "median epsilon", "90 % epsilon", "cheaper", "notion", "verdict")
-
-
-def _lines(rows: Sequence[Row], widths: Sequence[int]) -> Iterator[str]:
-    """Generate the lines of one section of the table."""
-    is_ranked = any(row.verdict.leads for row in rows)
-    if is_ranked and notions_differ(*(row.notion for row in rows)):
-        yield _MIXED
-    for cells in (_HEAD, *map(_cells, rows)):
-        padded = [
-            cell.rjust(width) if heading in ("met", "cheaper") else cell.ljust(width)
-            for cell, width, heading in zip(cells, widths, _HEAD, strict=True)
-        ]
-        yield f"  {'  '.join(padded)}".rstrip()
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    """Return the texts of a row, in the order of `_HEAD`."""
-    median = _estimate(row.median, row.median_interval)
-    high = _estimate(row.high, row.high_interval)
-    cheaper = "" if math.isnan(row.cheaper) else f"{row.cheaper:.0%}"
-    verdict = f"{row.verdict}, may be best" if row.is_open else str(row.verdict)
-    return row.name, f"{row.met:.1%}", median, high, cheaper, row.notion, verdict
-
-
-def _estimate(value: float, interval: tuple[float, float]) -> str:
-    """Return a number and its interval, or the number only if they agree."""
-    low, middle, high = (f"{each:.3g}" for each in (interval[0], value, interval[1]))
-    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 _FREE = "If stopping costs nothing, that is if the score reads no private data"

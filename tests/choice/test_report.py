@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from nrjax.choice.racing import Verdict
 from nrjax.choice.report import Choice, Row
 
@@ -12,16 +14,38 @@ def row(name, verdict, scale, cheaper):
     return Row(name, "Public test", verdict, *estimates, cheaper, None, "pure", 256)
 
 
-def test_columns_have_headings_and_line_up_for_small_epsilons():
-    rows = row("laplace", Verdict.BEST, 1.0, math.nan), row("brownian", Verdict.DEARER, 100.0, 0.3)
-    choice = Choice("mean", 1.0, 0.9, "laplace", (), (), rows, "Take laplace.", None)
-    head, best, other = str(choice).splitlines()[3:6]
-    assert "0.00838 (0.00698 to 0.0107)" in best
+def choice_of(*rows):
+    return Choice("mean", 1.0, 0.9, "laplace", (), (), rows, "Take laplace.", None)
+
+
+def test_the_advice_is_first_and_columns_line_up_for_small_epsilons():
+    choice = choice_of(
+        row("laplace", Verdict.BEST, 1.0, math.nan), row("brownian", Verdict.DEARER, 100.0, 0.3)
+    )
+    lines = str(choice).splitlines()
+    assert lines[2] == "Take laplace."
+    head, best, other = lines[6:9]
+    assert "0.00838 ±28%" in best  # up to 0.0107
+    assert head.index("verdict") == best.index("best") == other.index("more expensive")
     for heading, first, second in (
-        ("verdict", "best", "more expensive"),
-        ("notion", "pure", "pure"),
-        ("90 % epsilon", "0.0299 (", "2.99 ("),
-        ("median epsilon", "0.00838 (", "0.838 ("),
+        ("median", "0.00838 ±28%", "0.838 ±28%"),
+        ("90 %", "0.0299 ±77%", "2.99 ±77%"),
     ):
-        assert head.index(heading) == best.index(first) == other.index(second)
-    assert "cheaper: fraction of runs" in str(choice)
+        end = head.index(heading) + len(heading)
+        assert best[:end].endswith(first)
+        assert other[:end].endswith(second)
+    assert "Lower: fraction of runs" in str(choice)
+
+
+@pytest.mark.parametrize("name", ["brownian-private-exponential", "a-" * 40])
+def test_no_line_is_longer_than_88_columns_and_no_verdict_is_cut(name):
+    rival = row(name, Verdict.CHEAPER, 1e-4, 0.3)._replace(is_open=True, met=0.9083)
+    choice = choice_of(row("laplace", Verdict.BEST, 1.0, math.nan), rival)
+    lines = str(choice).splitlines()
+    assert max(map(len, lines)) <= 88
+    place = next(line for line in lines if "verdict" in line).index("verdict")
+    start = next(number for number, line in enumerate(lines) if "90.8%" in line)
+    verdict = " ".join(line[place:].split("  ")[0].strip() for line in lines[start : start + 4])
+    assert verdict.startswith("cheaper in most runs, may be best")
+    assert f"{name}</td>" in choice._repr_html_()
+    assert "cheaper in most runs, may be best</td>" in choice._repr_html_()

@@ -170,5 +170,5 @@ def test_the_report_names_what_is_open_and_what_it_may_cost(verdict, rival, text
     assert all(each in text for each in texts)
     names = ("a",) if rival.is_open else ()
     choice = Choice("mean", 1.0, 0.9, "b", (), (), rows, text, None, open=names)
-    assert (f"{rival.verdict}, may be best" in str(choice)) == rival.is_open
+    assert (f"{rival.verdict}, may be best" in choice._repr_html_()) == rival.is_open
     assert ("open=('a',)" in repr(choice)) == rival.is_open
