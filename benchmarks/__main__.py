@@ -10,13 +10,16 @@ missing leaves a line that says so. On an accelerator the stepping kernels repor
 the roofline of its measured peaks. With --platform the command prints another table, for five loops
 on such devices: how close they come to the limit of the random number generator, and what they
 launch. NAME is then one of the loops (`benchmarks.accelerators`).
+
+With --page the measurements are stored in `benchmarks/measured.json`, in place of those of the same
+benchmarks, and the page of the site and its chart are written from all stored measurements.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import table
+from benchmarks import summary, table
 
 NAMES = (
     "start_up",
@@ -61,7 +64,7 @@ def main(arguments: list[str] | None = None, known: dict[str, str] | None = None
         "names", nargs="*", metavar="NAME", help=f"one of {', '.join(known)} (default: all)"
     )
     parser.add_argument("--quick", action="store_true", help="use tiny sizes, as a test")
-    parser.add_argument("--page", help="write the table to this file too, as a page of the site")
+    parser.add_argument("--page", help="store the measurements, and write the page of the site")
     parser.add_argument(
         "--platform",
         choices=("cpu", "gpu", "tpu"),
@@ -87,7 +90,7 @@ def main(arguments: list[str] | None = None, known: dict[str, str] | None = None
     if options.page:
         given = sys.argv[1:] if arguments is None else arguments
         command = " ".join(["python -m benchmarks", *given])
-        Path(options.page).write_text(table.page(rows, command))
+        summary.write(Path(options.page), rows, command)
     return 1 if failed else 0
 
 

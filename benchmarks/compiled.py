@@ -16,7 +16,7 @@ before.
 
     python -m benchmarks.compiled [--cases 'scalar*'] [--scale 0.1] [--repeats 5]
 
-The command prints the table of benchmarks/README.md.
+The command prints the table of benchmarks/notes/trials.md.
 """
 
 import argparse

@@ -15,7 +15,7 @@ difference of the mean steps or excess risks, in standard errors.
 
 Compile time is not counted, and is paid once for all targets of a method. NumPy runs fewer trials,
 in a separate process with one thread for linear algebra and in one with as many as there are cores;
-the ratio is to the faster. Without the paper's data: `--data flights`. benchmarks/README.md has a
+the ratio is to the faster. Without the paper's data: `--data flights`. benchmarks/notes has a
 typical output.
 """
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.million_trials [--trials 1000000]
 
-Peak memory is that of the whole process, Python and JAX included. benchmarks/README.md has a
+Peak memory is that of the whole process, Python and JAX included. benchmarks/notes has a
 typical output.
 """
 

@@ -11,7 +11,7 @@ in standard errors.
 
 Compile time is not counted, and is paid once for all sizes of a method. NumPy runs fewer trials
 (`--numpy`), in one process with one thread, since it has no matrix products. Rates are trials per
-second. benchmarks/README.md has a typical output.
+second. benchmarks/notes has a typical output.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 Every number is of a fresh process. Python's bytecode, JAX's compilation cache and the cache of
 prepared data are in separate folders: empty before a first run, kept for the second. Wall time
 includes the interpreter's start and end. Processor time (of all cores) shows whether other work
-disturbed the run. With `--data-dir`, studies on the papers' data run as well. benchmarks/README.md
+disturbed the run. With `--data-dir`, studies on the papers' data run as well. benchmarks/notes
 has a typical output.
 """
 

@@ -1,9 +1,6 @@
 """The table of `python -m benchmarks`, with every benchmark in a separate process."""
 
-import importlib.metadata
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -11,26 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import nrjax
-
 _ROOT = Path(__file__).parents[1]
 _HEADINGS = ("benchmark", "claim", "trials/s", "ratio", "to", "peak GiB", "device", "roofline", "")
 _WIDTHS = (18, 55, 10, 8, 28, 8, 16, 8, 0)
 _NUMBERS = (2, 3, 5, 7)
-_PAGE = """# Benchmarks
-
-`{command}` wrote this table, with {setting}.
-Compile time is not counted. "Peak" is the peak memory of a benchmark's process. A number after a
-"+" is the peak memory on the accelerator. Further measurements follow the table.
-
-{table}
-
----
-
-```{{include}} ../benchmarks/README.md
-:start-line: 2
-```
-"""
 
 
 class Failed(Exception):
@@ -132,23 +113,6 @@ def show(benchmarks: dict[str, str], quick: bool) -> tuple[list[str], list[tuple
             print(line(*cells), flush=True)
         rows += found
     return failed, rows
-
-
-def page(rows: Sequence[Sequence[str]], command: str) -> str:
-    """Return the page of the documentation, in Markdown.
-
-    Args:
-        rows: cells of the rows.
-        command: the command that measured them.
-    """
-    setting = (
-        f"nrjax {nrjax.__version__}, JAX {importlib.metadata.version('jax')} and "
-        f"Python {platform.python_version()} on {os.cpu_count()} cores ({platform.machine()})"
-    )
-    rules = [" ---: " if place in _NUMBERS else " --- " for place in range(len(_HEADINGS))]
-    body = [f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in rows]
-    table = "\n".join([f"| {' | '.join(_HEADINGS)} |", f"|{'|'.join(rules)}|", *body])
-    return _PAGE.format(command=command, setting=setting, table=table)
 
 
 def chosen(names: Sequence[str], known: dict[str, str]) -> dict[str, str]:

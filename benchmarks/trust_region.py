@@ -9,7 +9,7 @@ for a fair ratio.
 
     python -m benchmarks.trust_region [--dimension 77] [--batch 64] [--noise 35 55 100 300 1200]
 
-benchmarks/README.md has a typical output.
+benchmarks/notes has a typical output.
 """
 
 import argparse

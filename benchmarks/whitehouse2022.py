@@ -12,7 +12,7 @@ The programs are the study's own, launch by launch, with the passes of figure 2 
 ridge those with different constants). Compile time is not counted. The NumPy loop runs fewer trials
 (200 of logistic, 20 of ridge), and its seconds are scaled to `--trials`. It runs in a separate
 process with one thread for linear algebra and in one with as many as there are cores; the ratio is
-to the faster. Without the paper's data: `--data flights`. benchmarks/README.md has a typical
+to the faster. Without the paper's data: `--data flights`. benchmarks/notes has a typical
 output.
 """
 

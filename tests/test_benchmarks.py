@@ -1,6 +1,7 @@
 """The table of `python -m benchmarks`, and the counts of operations."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import growing, leaderboard, roofline, scaling, table
+from benchmarks import growing, leaderboard, roofline, scaling, summary, table
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,16 +65,38 @@ def test_a_line_has_the_measurements_of_a_process(known, capsys):
     assert cells(lacking)[-1] == "skipped: The data set is not there."
 
 
-def test_the_page_has_the_rows_of_the_table(known, capsys, tmp_path):
-    page = tmp_path / "benchmarks.md"
+def test_the_page_keeps_the_last_rows_of_each_benchmark(known, monkeypatch, tmp_path):
+    stored, page = tmp_path / "measured.json", tmp_path / "benchmarks.md"
+    shown = (
+        summary.Line("a tiny thing", "sound", "a loop", "NumPy", ("tiny", "small")),
+        summary.Line("absent", "other", "a loop", "NumPy"),
+    )
+    monkeypatch.setattr(summary, "LINES", shown)
+    monkeypatch.setattr(summary.write, "__defaults__", (stored,))
+    old = {"benchmark": "sound", "claim": "tiny", "ratio": "77", "baseline": "NumPy", "note": ""}
+    kept = {"benchmark": "broken", "claim": "old", "ratio": "5", "baseline": "NumPy", "note": ""}
+    stored.write_text(json.dumps([each | {"setting": "before"} for each in (old, kept)]))
     assert command.main(["sound", "broken", "--quick", "--page", str(page)], known) == 1
     text = page.read_text()
-    assert text.startswith("# Benchmarks\n\n`python -m benchmarks sound broken --quick --page")
-    headings, _, sound, broken = [row for row in text.splitlines() if row.startswith("|")]
-    assert headings.startswith("| benchmark | claim | trials/s | ratio |")
-    assert sound.startswith("| sound | tiny | 1,234 | 0.987 | NumPy | ")
-    assert broken.endswith("| failed: RuntimeError: different distributions: one case |")
-    assert (headings.count("|"), sound.count("|")) == (10, 10)
+    (row,) = [line for line in text.splitlines() if line.startswith("| a tiny thing")]
+    assert row.startswith("| a tiny thing | a loop | 0.987 |  | B | `python -m benchmarks sound` |")
+    assert "`python -m benchmarks sound broken --quick --page" in text
+    assert "absent" not in text
+    # Rows of the failed benchmark stay, and those of the other are replaced.
+    rows = {row["benchmark"]: row["ratio"] for row in json.loads(stored.read_text())}
+    assert rows == {"broken": "5", "sound": "0.987"}
+    assert (tmp_path / "figures" / "speed.png").stat().st_size > 1000
+
+
+def test_the_page_of_the_site_is_that_of_the_stored_measurements():
+    stored = json.loads(summary.STORED.read_text())
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    (written,) = re.findall(r"`(python -m benchmarks[^`]*--page [^`]*)`", page)
+    assert page == summary.text(stored, written)
+    assert [len(summary.ratios(line, stored)) > 0 for line in summary.LINES] == [True] * len(
+        summary.LINES
+    )
+    assert summary.mean([2.0, 8.0]) == pytest.approx(4.0)
 
 
 def test_a_failing_benchmark_is_shown_and_the_others_run(known, capsys):

@@ -1,15 +1,16 @@
 """Every example, command, number and link of the README holds."""
 
 import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 import nrjax
+from benchmarks import summary
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -117,14 +118,11 @@ def test_names_links_and_studies_exist():
 
 def test_speeds_are_those_of_the_benchmarks():
     (stated,) = re.findall(r"## Speed\n(.*?)\(\[", README, re.DOTALL)
-    measured = (ROOT / "benchmarks/README.md").read_text()
-    (table,) = re.findall(r"on two idle cores .*?(\n\|.*?)\n\n", measured, re.DOTALL)
-    rows = [row.split("|") for row in table.strip().splitlines()[2:-1]]
-    ratios = np.array([[float(cell) for cell in row[4:6]] for row in rows])
-    assert len(rows) == 6
-    mean = round(np.prod(ratios[:, 0]) ** (1 / 6), 2)  # the geometric mean
-    ends = [*np.sort(ratios[:, 0])[[0, -1]], *np.sort(ratios[:, 1])[[0, -1]]]
-    assert numbers(stated) == [mean, *ends]
+    stored = json.loads(summary.STORED.read_text())
+    numba, numpy = (summary.ratios(line, stored) for line in summary.LINES[:2])
+    assert len(numba) == len(numpy) == 6
+    ends = [round(numba[0], 2), numba[-1], int(numpy[0]), numpy[-1]]
+    assert numbers(stated) == [round(summary.mean(numba), 2), *ends]
 
 
 @pytest.mark.long

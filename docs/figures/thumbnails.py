@@ -2,8 +2,8 @@
 
     python docs/figures/thumbnails.py
 
-It reads the outputs that the last build of the site stored, and writes the first figure of each page
-of the gallery, 360 pixels wide, into `thumbnails/`. Of the map it takes `phase.png`.
+It reads the outputs that the last build of the site stored, and writes the first figure of each
+page of the gallery, 360 pixels wide, into `thumbnails/`. For the map it takes `phase.png`.
 """
 
 import base64

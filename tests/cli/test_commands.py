@@ -237,7 +237,7 @@ def test_a_run_from_python_is_resumed_there(folder, capsys, monkeypatch):
     monkeypatch.setattr(filelock.FileLock, "acquire", mock.Mock(side_effect=refused))
     assert main(["summary", "out"]) == 2
     printed = capsys.readouterr()
-    assert "cheap: stopping epsilon" in printed.out
+    assert "cheap: privacy cost of 20 simulated runs" in printed.out
     words = "cannot write to out, which needs a lock there: Permission denied\n"
     assert printed.err == f"nrjax: error: {words}"
 
