@@ -129,3 +129,28 @@ def test_links_between_pages_lead_to_files():
     for path in (path for path in DOCS.rglob("*.md") if "_build" not in path.parts):
         for target in re.findall(r"\]\(((?!https?:|#)[^)#]+\.(?:md|ipynb|rst))", path.read_text()):
             assert os.path.exists(path.parent / target), f"{path.name} links to {target}"
+
+
+def test_each_card_with_a_picture_has_a_file_and_an_alternative_text():
+    pictures = 0
+    for page in (DOCS / "index.md", DOCS / "gallery" / "index.md"):
+        for card in re.findall(r"^:::\{grid-item-card\}.*?^:::$", page.read_text(), re.M | re.S):
+            (target,) = re.findall(r"^:link: (\S+)", card, re.M)
+            assert "{doc}" not in card, f"{target}: a link inside a card that is a link"
+            found = re.findall(r"^:img-top: (\S+)\n:img-alt: (.+)$", card, re.M)
+            assert len(found) == card.count(":img-top:"), target
+            for picture, alternative in found:
+                assert (page.parent / picture).exists(), picture
+                assert 20 < len(alternative) < 150
+                pictures += 1
+    assert pictures == 4 + 12
+
+
+def test_the_tutorials_have_one_order():
+    text = (DOCS / "tutorials" / "index.md").read_text()
+    listed = re.findall(r"^\d+\. \{doc\}`.*?<(\w+)>`", text, re.M)
+    (tree,) = re.findall(r"^:hidden:\n\n(.*?)^```", text, re.M | re.S)
+    assert tree.split() == listed
+    notebooks = {path.stem for path in (DOCS.parent / "notebooks").glob("*.ipynb")}
+    pages = {path.stem for path in (DOCS / "tutorials").glob("*.md")} - {"index"}
+    assert set(listed) == notebooks | pages

@@ -25,16 +25,26 @@ def console() -> rich.console.Console:
 
 
 def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table, whose first column has names."""
+    """Print a table, whose first column has names.
+
+    If the terminal is too narrow, headings and names are broken into lines, and numbers never are.
+    """
+    rows, shown = list(rows), console()
     table = rich.table.Table(
         title=title, box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
     )
-    for column, heading in enumerate(headings):
-        justify = "right" if column else "left"
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=column == 0)
+    columns = [[heading, *cells] for heading, *cells in zip(headings, *rows, strict=True)]
+    is_wide = sum(max(map(len, column)) + 2 for column in columns) > shown.width
+    for place, (heading, *cells) in enumerate(columns):
+        if place == 0:
+            table.add_column(heading, overflow="fold", no_wrap=not is_wide)
+        else:
+            least = max(map(len, (*cells, *heading.split())), default=0)
+            width = least if is_wide else None
+            table.add_column(heading, justify="right", width=width, no_wrap=not is_wide)
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    shown.print(table)
 
 
 def say(sentence: str) -> None:

@@ -14,7 +14,6 @@ from nrjax.guarantees.notions import NOTIONS, notions_comparable
 from nrjax.statistics.intervals import binomial_interval
 from nrjax.statistics.sample import Distribution
 from nrjax.study import precision, release_error
-from nrjax.study.answers import answer
 from nrjax.study.document import Report as Report
 from nrjax.study.files import SUMMARY
 from nrjax.study.formats import json_safe, lowest, number, percent, span
@@ -216,7 +215,7 @@ def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
         *(*notions(summary), *warnings(summary)),
     )
     title = f"{summary['study']}: privacy cost of {frame.trials:,} simulated runs"
-    return Report(title, headings, rows, remarks, answer(summary))
+    return Report(title, headings, rows, remarks)
 
 
 def epsilons(case: Mapping[str, Any]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from nrjax._base.validation import check, check_choice
 from nrjax.guarantees.notions import PUBLIC_TEST
 from nrjax.study import merging
 from nrjax.study import report as reports
+from nrjax.study.answers import answer
 from nrjax.study.case import FIELDS
 from nrjax.study.checks import check_goal, check_known, check_mapping
 from nrjax.study.compare import Comparison, compare_cases
@@ -110,7 +111,8 @@ class _Reported(Frame):
 
     def _report(self, summary: dict[str, Any]) -> reports.Report:
         table = self.reporting.report(self, summary)
-        return table._replace(remarks=(*table.remarks, *_failures(self)))
+        remarks = (*table.remarks, *_failures(self))
+        return table._replace(answer=table.answer or answer(summary), remarks=remarks)
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
