@@ -245,11 +245,13 @@ def test_only_the_papers_data_can_be_unlike_the_paper():
         "met": [1.0, 1.0],
     }
     for data in ("flights", "own.csv", "kdd99.csv"):
-        assert "Laplace's: no. 2 (brownian, public)" in sentence(finding | {"data": data})
+        stated = sentence(finding | {"data": data})
+        assert f"Laplace's (ridge). Not here, on {data}: 2 (brownian, public)" in stated
     for data in ("kdd99", "twitter"):
-        assert "Laplace's: NO, unlike the paper. 2 (" in sentence(finding | {"data": data})
+        stated = sentence(finding | {"data": data})
+        assert f"NOT HERE, although the data are the paper's, on {data}: 2 (" in stated
     finding |= {"data": "kdd99"}
-    assert "Laplace's: undecided. 2 (" in sentence(finding | {"holds": None})
+    assert "These runs do not decide it, on kdd99: 2 (" in sentence(finding | {"holds": None})
     assert "But" not in sentence(finding)
     unlike = sentence(finding | {"met": [1.0, 0.5]})
     assert "But" in unlike

@@ -113,9 +113,10 @@ def _advice(results: Results, summary: Mapping[str, Any]) -> list[str]:
 
 def sentence(finding: Mapping[str, Any]) -> str:
     """Return a sentence on whether a claim of the paper holds, with its numbers."""
-    verdict = {True: "yes", False: "no", None: "undecided"}[finding["holds"]]
+    verdict = {True: "Here too", False: "Not here", None: "These runs do not decide it"}
+    verdict = verdict[finding["holds"]]
     if finding["holds"] is False and finding["data"] in _PAPER_DATA:
-        verdict = "NO, unlike the paper"
+        verdict = "NOT HERE, although the data are the paper's"
     low, high = (humanise(name.split("-", 1)[1].replace("-", ", ")) for name in finding["cases"])
     values = [number(value) for value in finding["values"]]
     interval, by = finding["interval"], ""
@@ -125,8 +126,8 @@ def sentence(finding: Mapping[str, Any]) -> str:
     shares = tuple(finding["met"])
     note = f" But {accuracy_note(shares)}." if shares[0] != shares[1] else ""
     return (
-        f"{finding['task']} on {finding['data']}, {finding['finding']}: {verdict}. "
-        f"{values[0]} ({low}), {values[1]} ({high}){by}.{note}"
+        f"The paper claims: {finding['finding']} ({finding['task']}). {verdict}, on "
+        f"{finding['data']}: {values[0]} ({low}), {values[1]} ({high}){by}.{note}"
     )
 
 
