@@ -3,16 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nrjax.study.formats import number
+from nrjax.study.formats import number, percent
 
 _LISTED = 3
 """The largest number of cases of which each is named."""
+
+_MOST = 0.9
+"""The fraction of good enough runs below which the answer names a case."""
 
 
 def answer(summary: Mapping[str, Any]) -> str:
     """Return what half of the runs pay at most, or "" if no case has an epsilon.
 
-    Cases whose epsilon covers the decision to stop come first.
+    Cases whose epsilon covers the decision to stop come first. Cases of which many runs miss their
+    goal are named, since worse answers cost less.
 
     Args:
         summary: contents of summary.json.
@@ -34,7 +38,15 @@ def answer(summary: Mapping[str, Any]) -> str:
         sentences.append(f"{_paid(public)} This does not cover the decision to stop.")
     if other:
         sentences.append(_paid(other))
-    return " ".join(sentences)
+    return " ".join([*sentences, *_missed(stated)])
+
+
+def _missed(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence on the cases of which many runs miss their goal."""
+    short = [case for case in cases if case.get("met") is not None and case["met"] < _MOST]
+    named = [f"{percent(case['met'])} of those of {case['case']}" for case in short[:_LISTED]]
+    rest = f" (and of {len(short) - _LISTED} more cases)" if len(short) > _LISTED else ""
+    return [f"Not all runs are good enough: only {', '.join(named)}{rest}."] if short else []
 
 
 def _paid(cases: Sequence[Mapping[str, Any]]) -> str:

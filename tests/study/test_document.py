@@ -86,5 +86,10 @@ def test_the_number_that_covers_the_stop_comes_first():
     assert "at most 1 (1) to 4 (4), by case." in answer({"cases": many})
     two = [many[3], many[0], case("never", None, None)]
     assert "at most 2 (2) or 3 (3); in 1 more cases most" in answer({"cases": two})
+    poor = case("free", 0.5, True) | {"met": 0.12}
+    assert answer({"cases": [poor, case("paid", 34.5, False) | {"met": 0.95}]}).endswith(
+        "Not all runs are good enough: only 12 % of those of free."
+    )
+    assert "good enough" not in answer({"cases": [poor | {"met": 0.9}]})
     assert "infinity, since" in answer({"cases": [case("never", None, None)]})
     assert answer({"cases": [{"case": "custom"}]}) == ""
