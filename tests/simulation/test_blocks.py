@@ -239,3 +239,14 @@ def test_bounds_that_spare_work_use_lanes():
     assert work(learned) is lanes.run
     assert work(once, "step", "epsilon") is lanes.run
     assert work(once, "step", "utility") is blocks.run
+
+
+@pytest.mark.parametrize("size", [1, 5, 48, 16 * 1025])
+def test_flags_are_ranked_as_they_are_counted(size):
+    flags = np.random.default_rng(size).random(size) < 0.4
+    ranks, count = blocks._ranks(jnp.asarray(flags))
+    assert int(count) == flags.sum()
+    # Down the columns of a table of 16 rows, or as many as divide the number of flags.
+    columns = flags.reshape(np.gcd(16, size), -1).T
+    expected = np.cumsum(columns).reshape(columns.shape).T.reshape(-1)
+    np.testing.assert_array_equal(np.asarray(ranks)[flags], expected[flags])
