@@ -89,7 +89,7 @@ class ObjectiveGuarantee(SafeGuarantee):
         return jnp.where(enough, single, jnp.inf)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class ObjectivePerturbation:
     """One pure release of a logistic regression by objective perturbation.
 

@@ -121,11 +121,11 @@ def test_a_run_and_a_choice_read_the_same(path, tmp_path):
     read = ("sep=;", "decimal=,")
     bounds = ("pay=0:10", "late=a,b", "note=x,z", "club=NA,B,C")
     with pytest.raises(ValueError, match=r"missing values \(got \['note'\]\)"):
-        study(Settings(data=path, target="pay", bounds=bounds, read=read))
+        study(Settings(data=path, target="pay", bounds=bounds, read=read, test=("public",)))
     file = tmp_path / "full.csv"
     file.write_text(TEXT.replace("b;;", "b;y;"))
     for data, more in ((str(file), {"read": read}), (str(file), {"read": read[1:]})):
-        made = study(Settings(data=data, target="pay", bounds=bounds, **more))
+        made = study(Settings(data=data, target="pay", bounds=bounds, test=("public",), **more))
         assert made.cases
         question = Choose("mean", error="3 %", data=data, target="pay", bounds=bounds[:1], **more)
         assert question._question().name == "mean of 4 values"
