@@ -38,6 +38,7 @@ def interaction(**changed):
     return nrjax.Interaction(**parts | changed)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs a CPU without contraction")
 def test_outcomes_are_those_of_xla_to_the_bit():
     command = (
@@ -53,6 +54,7 @@ def test_outcomes_are_those_of_xla_to_the_bit():
     assert json.loads(ended.stdout) == dict.fromkeys(nrjax.Outcome._fields, 0)
 
 
+@pytest.mark.long
 def test_trials_stop_where_those_of_xla_do():
     trial = interaction()
     found = one_kernel.differences(trial, 700)

@@ -102,6 +102,7 @@ class Stated(nrjax.Guarantee):
         return self.level + 0 * jnp.asarray(time)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unplanted")
 @pytest.mark.parametrize("hockey_stick", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("epsilon", "factor"), [(2.5, 1.0), (2.5, 0.6), (0.5, 1.0)])
@@ -141,6 +142,7 @@ def test_weights_are_unbiased_and_bounded_and_need_all_tilts():
         assert betting.mixed_wealth(evidence) > math.log(1e4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("boundary", long_except(("minimax", "linear"), "minimax"))
 def test_noise_of_095_times_the_stated_scale_never_holds(boundary, monkeypatch):
     made = dataclasses.replace(HONEST[boundary]()[0], process=Quiet((), 0.95**2))
@@ -201,6 +203,7 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     assert "Pad the smaller transcripts" in str(error(*longer, delta=0.0, trials=200))
 
 
+@pytest.mark.long
 def test_transcripts_of_trials_that_fail_are_counted():
     parts = nrjax.Laplace(()), nrjax.PureGuarantee(1.0), (4.0, 1.0)
     trials = [interaction(*parts, utility=Distance(0.0, 9.0), value=v) for v in (0.0, 1.0)]
@@ -233,6 +236,7 @@ def error(*arguments, **options):
     return raised.value
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unplanted")
 def test_a_public_test_of_a_private_score_is_found():
     def score(release, truth):
@@ -284,6 +288,7 @@ def test_the_command_audits_the_cases_of_a_file(tmp_path, capsys):
     assert "neighbour must be given" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("last", "fails"), [(0.25, False), (0.15, True)])
 def test_noise_that_is_not_exact_at_the_last_time_is_reported(last, fails, dtype):
     if dtype == jnp.float64:

@@ -64,6 +64,7 @@ def deviations(results, name):
     return np.geomspace(20, 1, 12)[results[name]["step"].values]
 
 
+@pytest.mark.long
 def test_the_summary_has_realised_losses(finished):
     summary = summary_of(finished)
     names = [f"counts-{case['mechanism']}-{case['neighbour']}" for case in summary["cases"]]

@@ -71,6 +71,7 @@ def results(tmp_path_factory):
     }
 
 
+@pytest.mark.long
 def test_distributions_and_statuses_from_either(results):
     kept, short = (results[keep] for keep in KEEP)
     assert assert_quantities_alike(kept, short) > 20
