@@ -48,7 +48,24 @@ def mean():
     return nrjax.questions.mean(np.arange(9) / 9, (0.0, 1.0))
 
 
+def large():
+    """Return trials whose numbers, near 1e9, float32 would round to multiples of 64."""
+    mechanism = nrjax.laplace(1e9 + 31.9, 1.0)
+    return mechanism.until(lambda release: -abs(release), at_least=0.0, levels=(0.1, 0.5, 5))
+
+
+def releases():
+    return nrjax.Releases.of(1e9 + 31.9, nrjax.Brownian(()), capacity=2)
+
+
 REFUSED = {
+    "interaction": ("interaction", large, lambda made: nrjax.run_until(KEY, made)),
+    "simulated interaction": (
+        "interaction",
+        large,
+        lambda made: nrjax.simulate(KEY, made, trials=4),
+    ),
+    "releases": ("releases", releases, lambda made: made.at(KEY, 1.0)),
     "threshold": ("KeyThreshold", threshold, lambda made: made.run(KEY)),
     "changed threshold": (
         "KeyThreshold",

@@ -11,14 +11,16 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._base.dtypes import is_float, is_narrow
-from nrjax._base.validation import check
+from nrjax._base.validation import check, check_made_in
 
 
 def check_uncast(name: str, tree: Any, made_in: str) -> None:
     """Check that all floats of a pytree have the dtype in which it was made and checked.
 
     `jax.tree.map` can cast them, and so round sensitivities, tables of costs or the private value.
+    JAX does so itself, and says nothing, with what was made while x64 was enabled.
     """
+    check_made_in(name, made_in, jax.dtypes.canonicalize_dtype(made_in))
     hint = "Leave the floats uncast, or make it from a value of that dtype."
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if is_float(leaf):
