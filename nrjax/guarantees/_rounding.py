@@ -35,7 +35,8 @@ class SafeGuarantee(Guarantee):
 
     Subclasses define the formula of epsilon, its inverse, and `margin`, the number of machine
     epsilons by which epsilon is rounded up. The margin covers the rounding of the formula, the
-    casts of the parameters (for `delta <= 1/2`), and approximate division on accelerators.
+    casts of the parameters, and approximate division on accelerators. A delta above 1/2 is first
+    rounded down to a number of the run's dtype, since the cast would change log(1/delta) by more.
     """
 
     sensitivity: ArrayLike
@@ -45,6 +46,8 @@ class SafeGuarantee(Guarantee):
         for name in field_names(type(self))[0]:
             value = getattr(self, name)
             _check_parameter(name, value)
+            if name == "delta":
+                value = _rounded_down(value)
             object.__setattr__(self, name, widened(float_if_large(value)))
         check_norm(self.sensitivity, str(self.noise))
 
@@ -124,6 +127,17 @@ def round_up(value: Array, ulps: int) -> Array:
     return jnp.maximum(value * (1 + ulps * float(limits.eps)), float(limits.tiny))
 
 
+def _rounded_down(delta: ArrayLike) -> ArrayLike:
+    """Return a probability above 1/2 rounded down to the float dtype of JAX, others unchanged."""
+    number, dtype = concrete_or_none(delta), float_dtype()
+    if number is None or not np.any(number > 0.5):
+        return delta
+    cast = number.astype(dtype)
+    cast = np.where(cast > number, np.nextafter(cast, cast.dtype.type(0)), cast)
+    lower = np.where(number > 0.5, cast, number)
+    return lower if np.ndim(delta) else float(lower)
+
+
 def _check_parameter(name: str, value: Any) -> None:
     ok = name == "sensitivity" or not isinstance(value, Sensitivity)
     check(ok, name, value, "a plain number", "Only `sensitivity` takes a nrjax.Sensitivity.")
@@ -152,6 +166,8 @@ def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], 
     """
     for name, value in values.items():
         _check_parameter(name, value)
+    if "delta" in values:
+        values["delta"] = _rounded_down(values["delta"])
     dtype = float_dtype(*values.values())
     numbers = [concrete_or_none(value) for value in values.values()]
     if any(number is None for number in numbers):

@@ -67,7 +67,7 @@ def test_parameters_have_their_closed_forms():
     assert pytest.approx(0.1492, abs=5e-5) == TIGHT.a
     for delta in (1e-6, 0.05, 0.6):  # Lambert's function
         g = MixtureBoundary.tight_at_time(100.0, 1.0, delta)
-        assert g.rho == pytest.approx(oracle.best_rho("two", 100.0, delta), rel=1e-11)
+        assert g.rho == pytest.approx(oracle.best_rho("two", 100.0, g.delta), rel=1e-11)
     # One-sided, 2 delta in place of delta is right when delta is small.
     one = OneSidedMixtureBoundary.tight_at_time(100.0, 1.0, 1e-9)
     assert one.rho == pytest.approx(oracle.best_rho("two", 100.0, 2e-9), rel=1e-6)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nrjax
 from nrjax.guarantees import PureGuarantee, boundaries
 from tests.guarantees import oracle
 
@@ -127,3 +128,17 @@ def test_extremes_are_safe(name, dtype):
     rest = (1e-6, 1e-30, 1e31) if name == "linear" else rest
     stated = jax.jit(lambda s: KINDS[name](s, *rest).epsilon(large))(large)
     assert stated >= (1 if name == "pure" else 0.5 * float(large))
+
+
+@pytest.mark.parametrize("delta", [0.5, 0.6, 0.999, 0.9999999, 0.99999992])
+@pytest.mark.parametrize("rho", [1.0, 1e10])
+def test_a_delta_near_one_is_not_cast_to_a_larger_one(delta, rho):
+    """The cast of delta changes log(1/delta) by 1e-7/(1 - delta), which no margin covers."""
+    level = -np.log(delta) + np.log1p(1 / rho) / 2
+    exact = 0.5 + np.sqrt(2 * level * (1 + rho))
+    for given in (delta, np.array([delta, 1e-6])):
+        boundary = nrjax.MixtureBoundary(1.0, given, rho)
+        stated = np.ravel(np.asarray(boundary.epsilon(1.0)))[0]
+        assert stated >= exact
+        assert np.ravel(boundary.delta)[0] <= delta
+    assert nrjax.MixtureBoundary(1.0, 1e-6, rho).delta == 1e-6
