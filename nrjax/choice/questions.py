@@ -31,6 +31,7 @@ from nrjax.engine.checks_between_parts import holds_releases
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism, brownian, discrete_laplace, laplace
 from nrjax.erm import LogisticProblem, ObjectivePerturbation, RidgeProblem, trivial_losses
+from nrjax.erm.objective import most_rows
 from nrjax.processes import DiscreteLaplace
 from nrjax.study.case import Case
 
@@ -265,6 +266,8 @@ def logistic_regression(
     question = _problem("logistic", problem, x, delta, relation)
     bound = times_by_curvature(0.25 + regularisation, np.shape(x)[1])  # for rows of norm 1
     releases = {"objective": partial(ObjectivePerturbation, problem, relation=relation)}
+    if problem.rows > most_rows():
+        releases = {}
     return dataclasses.replace(question, bound_time=bound, releases=releases)
 
 

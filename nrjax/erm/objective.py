@@ -21,13 +21,16 @@ from nrjax._base.validation import check, check_number, check_positive
 from nrjax.engine.interaction import Interaction
 from nrjax.engine.mechanism import Mechanism
 from nrjax.erm.logistic import LogisticProblem
-from nrjax.erm.perturbed import PerturbedOptimum
+from nrjax.erm.perturbed import PerturbedOptimum, remainder
 from nrjax.guarantees._rounding import SafeGuarantee
 from nrjax.schedules import Grid
 from nrjax.types import Utility
 
 _CURVATURE = 0.25
 """Largest second derivative c of the logistic loss in the margin."""
+
+_LARGEST_REMAINDER = 0.05
+"""Largest remainder of the solver, as a fraction of the change of b that one row makes."""
 
 
 def split_epsilon(
@@ -53,6 +56,11 @@ def split_epsilon(
     if noise > 0:
         return noise, 0.0
     return epsilon / 2, curvature / (rows * math.expm1(epsilon / 4)) - regularisation
+
+
+def most_rows() -> int:
+    """Return the largest number of rows for which the dtype of JAX resolves one row's change."""
+    return int(_LARGEST_REMAINDER / remainder(float_dtype()))
 
 
 class ObjectiveGuarantee(SafeGuarantee):
@@ -111,9 +119,11 @@ class ObjectivePerturbation:
     Lipschitz, so it is refused. (Kifer, Smith and Thakurta 2012 cover losses that are Lipschitz on
     a bounded domain.)
 
-    Limits: the theorem assumes the exact minimiser. The solver stops at a small gradient
-    (`nrjax.erm.PerturbedOptimum`), and epsilon does not cover what the remainder reveals.
-    The release cannot be refined: no guarantee is known for a second one on the same noise.
+    Limits: the theorem assumes the exact minimiser. The solver stops at a gradient e of a few
+    machine epsilons (`nrjax.erm.PerturbedOptimum`), as if b were n e away. The noise is larger by
+    the factor 1 + n e, which pays for a remainder of that size, but not for the law of its digits.
+    In float32 more than 100,000 rows are refused. The release cannot be refined: no guarantee is
+    known for a second one on the same noise.
 
         >>> rng = np.random.default_rng(0)
         >>> features = rng.normal(size=(1000, 3))
@@ -150,6 +160,10 @@ class ObjectivePerturbation:
         base = split_relation(self.relation)[0]
         hint = "The number of rows must be public."
         check(base == "replace", "relation", self.relation, "'replace', or of several rows", hint)
+        dtype, most = float_dtype(), most_rows()
+        hint = "Use float64 (JAX_ENABLE_X64=1)."
+        expected = f"at most {most}, of which {dtype} resolves one under the noise"
+        check(self.problem.rows <= most, "rows of problem", self.problem.rows, expected, hint)
         self.mechanism  # noqa: B018, for its checks
 
     @property
@@ -164,7 +178,7 @@ class ObjectivePerturbation:
 
     @property
     def time(self) -> float:
-        """The time of the release, the scale `2/epsilon'` of the noise b."""
+        """The time of the release, the scale of the noise b: `2/epsilon'`, and the allowance."""
         guarantee: Any = self.mechanism.guarantee
         return float(guarantee.single)
 
@@ -175,9 +189,9 @@ class ObjectivePerturbation:
         utility, rows = problem.utility, split_relation(self.relation)[1]
         penalty = problem.regularisation + extra
         guarantee = ObjectiveGuarantee(
-            Sensitivity(2.0, "l2", "replace").of_rows(rows),
+            Sensitivity(2.0 * self._allowance, "l2", "replace").of_rows(rows),
             rows * 2 * math.log1p(_CURVATURE / (problem.rows * penalty)),
-            2 / noise,
+            2 * self._allowance / noise,
         )
         margins = utility.rows @ problem.optimum
         curvature = utility.weights / (2 + 2 * np.cosh(margins))
@@ -195,6 +209,11 @@ class ObjectivePerturbation:
             released = problem.released("brownian", self.relation)
             utility = released.utility
         return Mechanism(problem.optimum, process, guarantee, utility)
+
+    @property
+    def _allowance(self) -> float:
+        """The factor of the noise that pays for the remainder of the solver."""
+        return 1 + self.problem.rows * remainder(float_dtype())
 
     @functools.cached_property
     def _split(self) -> tuple[float, float]:
