@@ -16,6 +16,9 @@ _NODES = np.linspace(-8.0, 8.0, 400)
 The trapezoidal rule has a relative error below 1e-9 for smooth functions of a normal number.
 """
 
+_LEAST_CONFIDENCE = 1e-100
+"""Confidences below this are taken as this, so that times are finite. Such a time is smaller."""
+
 
 def times_within(tolerances: np.ndarray) -> Callable[[str, float, float], float | None]:
     """Return `Question.fixed_time` for an error of 1 that permits these errors of coordinates."""
@@ -77,7 +80,7 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
         confidence: probability in (0, 1).
     """
     from scipy.optimize import brentq  # slow to import
-    from scipy.special import erfc
+    from scipy.special import erf, erfc, logsumexp
 
     tolerances, counts = np.unique(np.ravel(tolerances), return_counts=True)
     unit = 1.0 if noise == "discrete laplace" else tolerances[0]
@@ -85,29 +88,35 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
     weights = np.exp(-0.5 * _NODES**2)
     clocks = _gamma_at(_NODES, (counts.sum() + 1) / 2) if noise == "spherical laplace" else None
 
-    def log_within(outside: np.ndarray) -> np.ndarray:
-        return np.log1p(-np.minimum(outside, 1 - 1e-16)) @ counts
+    def log_within(inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
+        small = np.log(np.minimum(inside, 0.5))
+        return np.where(outside < 0.5, np.log1p(-np.minimum(outside, 0.5)), small) @ counts
 
     def log_probability(log_time: float) -> float:
         time = np.exp(log_time)
         if clocks is not None:
-            scales = 2 * time * np.sqrt(clocks)
-            each = log_within(erfc(tolerances / scales[:, None]))
-            return float(np.log(np.exp(each) @ weights / weights.sum() + 1e-300))
+            ratios = tolerances / (2 * time * np.sqrt(clocks))[:, None]
+            each = log_within(erf(ratios), erfc(ratios))
+            return float(logsumexp(each, b=weights / weights.sum()))
         if noise == "brownian":
-            outside = erfc(tolerances / np.sqrt(2 * time))
-        elif noise == "laplace":
-            outside = np.exp(-tolerances / time)
-        else:
-            ratio = np.exp(-1 / time)
-            outside = 2 * ratio ** (np.floor(tolerances) + 1) / (1 + ratio)
-        return float(log_within(outside))
+            ratios = tolerances / np.sqrt(2 * time)
+            return float(log_within(erf(ratios), erfc(ratios)))
+        if noise == "laplace":
+            ratios = tolerances / time
+            return float(log_within(-np.expm1(-ratios), np.exp(-ratios)))
+        ratio, steps = np.exp(-1 / time), np.floor(tolerances) + 1
+        outside = 2 * ratio**steps / (1 + ratio)
+        inside = (-np.expm1(-1 / time) - 2 * ratio * np.expm1((1 - steps) / time)) / (1 + ratio)
+        return float(log_within(inside, outside))
 
     power = 2 if noise == "brownian" else 1
-    ends = np.log(tolerances[0]) + np.array([-12.0, 12.0]) * power
+    low, high = np.log(tolerances[0]) + np.array([-12.0, 12.0]) * power
     if noise == "discrete laplace":  # it is 0 within any tolerance, if its scale is small enough
-        ends = np.maximum(ends, [np.log(0.02), 5.0])
-    root: Any = brentq(lambda x: log_probability(x) - np.log(confidence), *ends)
+        low, high = max(low, np.log(0.02)), max(high, 5.0)
+    confidence = max(confidence, _LEAST_CONFIDENCE)
+    while log_probability(high) >= np.log(confidence):
+        high += 12.0 * power
+    root: Any = brentq(lambda x: log_probability(x) - np.log(confidence), low, high)
     return float(np.exp(root) * unit**power)
 
 
@@ -126,7 +135,9 @@ def gaussian_time_at_distance(distance: float, dimension: int, confidence: float
     """
     from scipy.special import gammaincinv  # slow to import
 
-    return distance**2 / (2 * float(gammaincinv(0.5 * dimension, confidence)))
+    return distance**2 / (
+        2 * float(gammaincinv(0.5 * dimension, max(confidence, _LEAST_CONFIDENCE)))
+    )
 
 
 def spherical_time_at_distance(distance: float, dimension: int, confidence: float) -> float:
@@ -136,7 +147,7 @@ def spherical_time_at_distance(distance: float, dimension: int, confidence: floa
     """
     from scipy.special import gammaincinv  # slow to import
 
-    return distance / float(gammaincinv(dimension, confidence))
+    return distance / float(gammaincinv(dimension, max(confidence, _LEAST_CONFIDENCE)))
 
 
 def laplace_time_at_distance(distance: float, dimension: int, confidence: float) -> float:

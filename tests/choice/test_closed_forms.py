@@ -83,3 +83,17 @@ def test_the_numbers_of_the_leaderboard_are_found():
         "linear": pytest.approx(0.3, rel=1e-4),
         "grid": pytest.approx(0.278, abs=5e-4),
     }
+
+
+def test_confidences_near_0_have_exact_times():
+    """The inverse distributions of one coordinate whose error is at most 1."""
+    low = 1e-6
+    assert time_within("brownian", np.ones(1), low) == pytest.approx(
+        1 / ndtri(0.5 + low / 2) ** 2, rel=1e-6
+    )
+    for noise in ("laplace", "spherical laplace"):  # the same noise in one dimension
+        exact = -1 / math.log1p(-low)
+        assert time_within(noise, np.ones(1), low) == pytest.approx(exact, rel=1e-7)
+    fall = -math.expm1(-1 / time_within("discrete laplace", np.ones(1), low))
+    assert fall * (3 - 2 * fall) / (2 - fall) == pytest.approx(low, rel=1e-9)
+    assert math.isfinite(time_within("brownian", np.ones(1), 1e-300))
