@@ -8,6 +8,7 @@ import datetime
 import re
 from collections.abc import Collection, Iterable
 from decimal import Decimal
+from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
 
@@ -92,13 +93,15 @@ def _of_objects(what: str, cells: np.ndarray) -> np.ndarray:
     if entries and all(isinstance(entry, Real | Decimal) for entry in entries):
         column = np.array(entries)
         if all(isinstance(e, int | np.integer) for e in entries) and column.dtype.kind not in "biu":
-            column = None if as_numbers(cells) is None else cells  # of more than 64 bits
+            column = None  # of more than 64 bits
+            if as_numbers(cells) is not None:
+                column = np.fromiter(map(int, entries), object, len(entries))
         elif column.dtype.kind not in "biuf":
             column = as_numbers(cells)  # decimals, fractions
     elif entries and all(isinstance(e, datetime.date | np.datetime64) for e in entries):
         column = np.array([as_date(entry) for entry in entries])
     if column is None:
-        texts = [_as_text(entry) for entry in entries]
+        texts = [_as_text(float(e) if _is_fraction(e) else e) for e in entries]
         is_written = (isinstance(entry, (str, bytes)) for entry in entries)
         different = set(zip(is_written, texts, strict=True))
         hint = "Write all of them as numbers, or all as text."
@@ -106,6 +109,14 @@ def _of_objects(what: str, cells: np.ndarray) -> np.ndarray:
         check(ok, what, "such as 1 and '1'", "of values that differ as text", hint)
         column = np.array(texts, object)
     return column.reshape(cells.shape)
+
+
+def _is_fraction(entry: Any) -> bool:
+    """Return whether the text of a number may differ from its value in float64.
+
+    NumPy writes float16(0.1), which is 0.09997..., as 0.1.
+    """
+    return isinstance(entry, np.floating) or (isinstance(entry, Fraction) and entry % 1 != 0)
 
 
 def is_number(value: Any) -> bool:

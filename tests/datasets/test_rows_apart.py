@@ -4,6 +4,7 @@ NumPy and pandas hold a column in one type, so that one cell can turn 7 into 7.0
 """
 
 import io
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -134,3 +135,19 @@ def test_dates_with_a_zone_are_those_of_the_clock_on_the_wall():
     np.testing.assert_array_equal(
         *(from_frame(each, "y", bounds=bounds).x for each in (frame, table))
     )
+
+
+def test_narrow_numbers_keep_their_value_beside_text():
+    """0.1 in float16 is 0.09997..., also if another cell is text."""
+    x = []
+    for last in (0, "+4"):
+        frame = {"c": [np.float16(0.1), np.float32(0.1), Fraction(1, 3), last], "y": [0, 1, 0, 1]}
+        x.append(from_frame(frame, "y", bounds={"c": (-4, 4), "y": (0, 1)}).x[:3])
+    np.testing.assert_array_equal(*x)
+
+
+def test_integers_of_numpy_and_of_more_than_64_bits_stand_in_one_column():
+    frame = {"c": [np.int8(3), 2**70, 5], "y": [0, 1, 0]}
+    with pytest.warns(UserWarning, match="1 above 10"):
+        x = from_frame(frame, "y", bounds={"c": (0, 10), "y": (0, 1)}).x[:, 0]
+    np.testing.assert_allclose(x / x[1], [-0.4, 1, 0], atol=1e-15)
