@@ -1,6 +1,8 @@
 """Ridge regression: statistics, their layouts, and the hypothesis of a release."""
 
 import dataclasses
+import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -81,3 +83,19 @@ def test_the_utility_survives_vmap_over_its_parameters(dtype):
     alone = [solve(*jax.tree.map(lambda leaf, i=i: leaf[i], (many, releases)))[1] for i in range(4)]
     np.testing.assert_allclose(together, alone, rtol=1e-4 if dtype == jnp.float32 else 1e-10)
     assert np.std(alone) > 0.01 * np.abs(np.mean(alone))
+
+
+def test_the_tight_sensitivity_covers_the_rounding_of_sums():
+    """Two tables whose first rows attain the constant, compared in exact fractions."""
+    rng, n = np.random.default_rng(0), 20_000
+    x, y = rng.normal(size=(n, 2)), rng.uniform(-1, 1, n)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    released = []
+    for row, label in (((1.0, 0.0), 1.0), ((0.5, math.sqrt(0.75)), -1.0)):
+        x[0], y[0] = row, label
+        released.append(RidgeProblem.fit(x, y, 0.05).released("gaussian", "tight"))
+    pairs = zip(released[0].value, released[1].value, strict=True)
+    apart = sum((Fraction(float(a)) - Fraction(float(b))) ** 2 for a, b in pairs)
+    stated = Fraction(float(released[0].sensitivity)) ** 2
+    assert 1 - 1e-7 < apart / stated <= 1
+    assert apart > Fraction(3 / math.sqrt(2)) ** 2  # the case is one that needs the allowance
