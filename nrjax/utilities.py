@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.arrays import copied
 from nrjax._base.modes import neutral_config
 from nrjax._base.pytrees import static
 from nrjax._base.validation import as_table, check, check_positive, concrete_or_none
@@ -61,7 +62,7 @@ class FunctionUtility(Utility):
         if self.sensitivity is not None:
             check_positive("sensitivity", self.sensitivity)
         listed = jax.tree.map(as_table, self.data, is_leaf=lambda leaf: isinstance(leaf, list))
-        object.__setattr__(self, "data", listed)
+        object.__setattr__(self, "data", jax.tree.map(copied, listed))
 
     def evaluate(self, hypothesis: Any) -> Array:
         """Return the score of a release, a scalar.

@@ -78,6 +78,11 @@ def _is_kept(entry: Any) -> bool:
     return isinstance(entry, (str, bytes)) and entry[-1:] not in ("\0", b"\0")
 
 
+def copied(value: Any) -> Any:
+    """Return a copy of a NumPy array, which may be refilled later, and other values unchanged."""
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
 def is_listed(value: Any) -> bool:
     """Return whether a value is a list, a tuple or another sequence of Python objects."""
     is_text = isinstance(value, (str, bytes, bytearray, memoryview, range))

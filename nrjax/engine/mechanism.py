@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from jax.typing import ArrayLike
 
+from nrjax._base.arrays import copied
 from nrjax._base.dtypes import float_dtype, widened
 from nrjax._base.format import format_value
 from nrjax._base.modes import neutral_config
@@ -90,7 +91,7 @@ class Mechanism(Pytree):
         value = check_array("value", self.value, tuple(process.shape))
         check_integral(process, value, None, float_dtype(value))
         check_own_value(process, value, float_dtype(value))
-        object.__setattr__(self, "value", widened(value))
+        object.__setattr__(self, "value", copied(widened(value)))
 
     @property
     def relation(self) -> str | None:

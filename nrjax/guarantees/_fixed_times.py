@@ -67,10 +67,13 @@ def certified_number(name: str, value: Any) -> float:
 
 
 def certified_array(name: str, value: Any) -> np.ndarray:
-    """Return a concrete array or list in float64."""
+    """Return a concrete array or list as a new array in float64.
+
+    A later change of the original must not change what was certified.
+    """
     array = as_numeric(name, as_table(value), "a vector of numbers")
     check(array is not None, name, value, "concrete, because the curve is certified")
-    return np.asarray(array, float)
+    return np.array(array, float)
 
 
 def check_delta(delta: Any, size: int, most: float) -> None:

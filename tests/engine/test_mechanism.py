@@ -300,3 +300,10 @@ def test_a_mistake_is_named(call, message):
     with pytest.raises(ValueError, match=message) as raised:
         call()
     assert len(str(raised.value)) < 300
+
+
+def test_a_mechanism_keeps_its_value_if_the_array_is_refilled():
+    value = np.full(2, 5.0)
+    mechanism, utility = nrjax.laplace(value, 1.0), FunctionUtility(worst, (value,))
+    value[:] = 99.0
+    assert mechanism.value.tolist() == utility.data[0].tolist() == [5.0, 5.0]

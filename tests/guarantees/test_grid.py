@@ -278,3 +278,12 @@ def test_a_shape_is_scaled_to_delta():
     for name, value in (("delta", 0.0), ("delta", 1.1), ("times", times[::-1]), ("sensitivity", 0)):
         with pytest.raises(ValueError, match=f"{name} must be"):
             GridBoundary.scaled(**options | {name: value}, shape=times)
+
+
+def test_a_boundary_keeps_its_curve_if_the_arrays_are_refilled():
+    found = GridBoundary.scaled(sensitivity=1.0, delta=DELTA, times=[2.0, 1.0], shape=[1.0, 1.0])
+    times, heights = found.times.copy(), found.heights.copy()
+    boundary = GridBoundary(1.0, DELTA, times, heights)
+    times[:] = heights[:] = 0.01
+    np.testing.assert_array_equal(boundary.heights, found.heights)
+    np.testing.assert_array_equal(boundary.times, found.times)
