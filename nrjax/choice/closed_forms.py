@@ -97,7 +97,8 @@ def time_within(noise: str, tolerances: np.ndarray, confidence: float) -> float:
         if clocks is not None:
             ratios = tolerances / (2 * time * np.sqrt(clocks))[:, None]
             each = log_within(erf(ratios), erfc(ratios))
-            return float(logsumexp(each, b=weights / weights.sum()))
+            total: Any = logsumexp(each, b=weights / weights.sum())
+            return float(total)
         if noise == "brownian":
             ratios = tolerances / np.sqrt(2 * time)
             return float(log_within(erf(ratios), erfc(ratios)))
