@@ -46,6 +46,11 @@ _NO_TEST = (
 _ABOVE_TEST = 2.0
 """Largest epsilon of the grid, as a multiple of the one at which a private test's noise fits."""
 
+_GRID_FROM_ROWS = (
+    "The largest epsilon of the grid was computed from your rows, and with it every level, which "
+    "epsilon does not cover. For a release, state --highest-epsilon and --target-loss."
+)
+
 _OF_PUBLIC = (
     f"{PUBLIC_TEST} ({{cases}}): this is the cost if stopping costs nothing, that is if the score "
     "reads no private data. The score here is the loss on your rows, so that it is too small for a "
@@ -81,13 +86,16 @@ class OwnReporting(ClaimReporting):
         if public:
             first.append(_OF_PUBLIC.format(cases=", ".join(public)))
             first += [] if len(first) > 1 else [_COVERED]
+        if cases[0].get("grid_from_rows"):
+            table = table._replace(uncovered=(*table.uncovered, _GRID_FROM_ROWS))
         return table._replace(title=title, remarks=(*first, *table.remarks, *remarks))
 
 
 def _covering(case: Mapping[str, Any]) -> str:
     """Return a sentence on the epsilon of a private test, which covers the decision to stop."""
     half = f"half of the runs pay at most {number(case['stopping_epsilon']['q50'])}"
-    return f"{case['case']}: {half}. It covers the releases and the decision to stop."
+    covered = "It covers the releases and the decision to stop, if the target is public."
+    return f"{case['case']}: {half}. {covered}"
 
 
 def _first_levels(cases: Cases) -> list[str]:
@@ -189,8 +197,9 @@ class Settings:
     """Smallest epsilon of the grid."""
     highest_epsilon: float | None = None
     """Largest epsilon of the grid; by default 20, or twice the epsilon at which the noise of a
-    private test fits the target, if that is more. If it is more than 1,000, the private test is
-    left out by default, with a warning."""
+    private test fits the target, if that is more. The latter is computed from your rows, which
+    epsilon does not cover. If it is more than 1,000, the private test is left out by default, with
+    a warning."""
 
     def __post_init__(self):
         hint = "From another source: read it with pandas, then nrjax.datasets.from_frame."
@@ -262,6 +271,7 @@ def study(settings: Settings) -> Study:
             paper = dataclasses.replace(paper, **changes)
     facts = _scores.facts(parts, problem.optimum)
     facts |= {"zero_loss": trivial.zero, "constant_loss": trivial.constant}
+    facts["grid_from_rows"] = needed > _HIGHEST
     if settings.target_loss is None:
         facts["target_fraction"] = settings.target_fraction
     if task == "ridge" and whole.units is not None:

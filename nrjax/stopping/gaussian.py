@@ -215,7 +215,7 @@ def _cost_table(
         x = np.arange(first, last, step)
         positive = -0.5 * x * x + (0 if end is None else log_ndtr(end - ratio * x))
         negative = log_ndtr(no + no_shift + ratio * x)
-        rows = [
+        rows: list[Any] = [
             logsumexp(positive + counts[start : start + 16] * negative, axis=1)
             for start in range(0, steps + 1, 16)
         ]

@@ -222,7 +222,10 @@ def test_the_number_that_covers_the_stop_stands_first(tests, monkeypatch):
     assert said == (len(tests) == 1)
     summary = {"cases": [summary_of(test="reduced_above_threshold")["cases"][0]]}
     report = regression.reporting.report(None, summary)  # pyright: ignore
-    assert report.remarks[0] == f"{covered}covers the releases and the decision to stop."
+    assert (
+        report.remarks[0]
+        == f"{covered}covers the releases and the decision to stop, if the target is public."
+    )
     assert report.remarks[1] == "later"
     assert report.remarks[-1].startswith("Warning: 75.6 % of the trials of ridge-laplace-reduced_a")
     assert "a higher --target-fraction or a lower --confidence" in report.remarks[-1]
