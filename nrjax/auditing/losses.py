@@ -208,8 +208,10 @@ def _has_scale(trial: Any) -> bool:
 def _uncounted(excess: np.ndarray) -> str:
     """Return a sentence on the trials that cannot show a violation, "" if there are none."""
     count = int(np.sum(excess == -np.inf))
-    text = f"{count:,} of {excess.size:,} trials failed, or stated an infinite epsilon: they count"
-    return f"{text} as trials without a violation." if count else ""
+    text = (
+        f"{count:,} of {excess.size:,} trials failed, reported NaN, or stated an infinite epsilon"
+    )
+    return f"{text}: they count as trials without a violation." if count else ""
 
 
 _QUANTITIES = {

@@ -51,8 +51,8 @@ class Ended(NamedTuple):
     """A trial that was stopped at its first large loss.
 
     Attributes:
-        excess: realised loss minus epsilon; -inf if the trial failed.
-        loss: realised loss, rounded down; -inf if the trial failed.
+        excess: realised loss minus epsilon; -inf if the trial failed, or if it is NaN.
+        loss: realised loss, rounded down; -inf if the trial failed, or if it is NaN.
         step: number of the last release.
         tilt: number of the tilt that was drawn.
         densities: log-density of the releases under each tilt, relative to the tilt drawn; 0 if
@@ -173,10 +173,14 @@ class Reported(Pytree):
     def run(self, key: Array) -> Ended:
         """Run one trial."""
         result = self.trial.run(key_for(self.trial, key))
-        rounding = 4 * _ROUNDING * float(jnp.finfo(result.epsilon.dtype).eps)
-        excess = result.privacy_loss - result.epsilon - rounding * result.epsilon
-        loss = result.privacy_loss - rounding * jnp.abs(result.privacy_loss)
-        loss = jnp.where(jnp.isnan(loss), -jnp.inf, loss).astype(excess.dtype)
+        dtype = jnp.result_type(result.epsilon, 1.0)  # an epsilon may be an integer
+        epsilon = jnp.asarray(result.epsilon, dtype)
+        loss = jnp.asarray(result.privacy_loss, jnp.result_type(result.privacy_loss, 1.0))
+        rounding = 4 * _ROUNDING * float(jnp.finfo(dtype).eps)
+        excess = loss - epsilon - rounding * epsilon
+        loss = loss - rounding * jnp.where(jnp.abs(loss) < jnp.inf, jnp.abs(loss), 0)
+        excess, loss = (jnp.where(jnp.isnan(n), -jnp.inf, n) for n in (excess, loss))
+        loss = loss.astype(excess.dtype)
         nothing = jnp.zeros(1, excess.dtype)
         return Ended(excess, loss, jnp.int32(-1), jnp.int32(0), nothing, nothing[0] * jnp.nan)
 
