@@ -78,7 +78,7 @@ def audit(
             vector).
         neighbour: shift `f(x) - f(x')`; or the interaction, or custom trial, on the neighbouring
             data. By default the interaction's `shift`, or else the sensitivity in the first
-            coordinate.
+            coordinate, rounded down to an integer if the noise is integer-valued.
         delta: delta to audit the stated epsilon at; by default the guarantee's.
         trials: largest number of trials, by default 16,384; of transcripts, 40,000. An audit ends
             when losses refute the guarantee. "Holds" takes all trials, and at least 16,384.
@@ -86,9 +86,10 @@ def audit(
         seed: seed of all trials.
 
     Raises:
-        ValueError: there is no guarantee or no neighbour, a custom trial has no delta, or an
-            argument is out of range. Or every trial failed, for example since the last time is
-            below the process's `smallest_time`: the trials of an audit rarely stop before it.
+        ValueError: there is no guarantee or no neighbour, a neighbour of integers is not an
+            integer shift, a custom trial has no delta, or an argument is out of range. Or every
+            trial failed, for example since the last time is below the process's `smallest_time`:
+            the trials of an audit rarely stop before it.
     """
     check_number("level", level, lambda n: (n > 0) & (n < 1), "in (0, 1)")
     if delta is not None:
@@ -174,6 +175,13 @@ def _shift(interaction: Interaction, neighbour: Any) -> np.ndarray:
         check(sensitivity is not None, "neighbour", None, "given if no sensitivity is stated", hint)
         shift = np.zeros(shape)
         shift.flat[0] = np.max(np.asarray(sensitivity))
+        if interaction.process.integral:
+            shift = np.floor(shift)  # integers change by integers
+            expected = "at least 1 for integers, since no value changes by less"
+            check(np.any(shift != 0), "sensitivity", sensitivity, expected)
     shift = np.asarray(shift)
+    if interaction.process.integral:
+        expected = f"integers, as {type(interaction.process).__name__} is integer-valued"
+        check(shift == np.round(shift), "neighbour", neighbour, expected)
     check(np.any(shift != 0), "neighbour", neighbour, "different from the data")
     return shift

@@ -11,6 +11,7 @@ from scipy import stats
 
 import nrjax
 from nrjax.auditing import losses, pairs, planted, tilted
+from nrjax.auditing.audit import _shift
 from nrjax.cli import main
 from nrjax.simulation import montecarlo
 from nrjax.statistics import betting
@@ -228,6 +229,16 @@ def test_a_neighbour_is_a_shift_or_an_interaction():
     assert "interaction must be a nrjax.Interaction" in str(error(3))
     assert "level must be" in str(error(made, level=1.0))
     assert "result of run must be" in str(error(*variant(5, ZEROS, ONES)[:1], delta=0.0))
+
+
+def test_neighbours_of_integers_are_integers():
+    def discrete(sensitivity):
+        return nrjax.discrete_laplace(np.zeros(2), sensitivity).until(jnp.max, at_least=-1)
+
+    default = (_shift(discrete(n), None).tolist() for n in (1.0, 1.5, 2.0))
+    assert list(default) == [[1.0, 0.0], [1.0, 0.0], [2.0, 0.0]]
+    assert "neighbour must be integers" in str(error(discrete(2), np.array([0.5, 0.0])))
+    assert "sensitivity must be at least 1" in str(error(discrete(0.5)))
 
 
 def error(*arguments, **options):
