@@ -191,12 +191,13 @@ def counts(
     check_normal("within", within, np.asarray(within))
     sizes = np.bincount(places)
     question = _counts(f"counts of {sizes.size:,} groups", sizes, delta, relation)
+    # Of errors up to 1.
+    sensitivity = 2 * split_relation(relation)[1] / within + 4 * _machine_epsilon()
     return dataclasses.replace(
         question,
         score=largest_relative_error,
         data=(sizes.astype(float), float(within)),
-        # Of errors up to 1.
-        sensitivity=2 * split_relation(relation)[1] / within + 4 * _machine_epsilon(),
+        sensitivity=None if question.sensitivity is None else sensitivity,
         whole=1.0,
         fixed_time=times_within(np.maximum(sizes, within)),
     )

@@ -72,3 +72,13 @@ def test_a_choice_that_needs_no_release_warns():
     with pytest.warns(UserWarning, match="is met by the zero model, whose error is"):
         choice = nrjax.choose(question, 1.0, trials=256, progress=False)
     assert "Warning: An error of" in str(choice)
+
+
+def test_large_counts_have_no_private_tests():
+    groups = np.zeros(17_000_000, np.int8)  # more than float32 counts exactly
+    large = nrjax.questions.counts(groups, within=100)
+    small = nrjax.questions.counts(groups[:1000], within=100)
+    assert large.sensitivity is None
+    assert "private tests are left out" in large.remarks[0]
+    assert small.sensitivity > 0.02
+    assert not small.remarks
