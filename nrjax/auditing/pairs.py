@@ -30,6 +30,8 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
     found = _transcripts(first, key, trials), _transcripts(second, other, trials)
     transcripts = found[0][:2], found[1][:2]
     failures = describe_failures(found[0][2] + found[1][2], " of both data sets")
+    unknown = sum(int(np.sum(np.isnan(part[1]))) for part in found)
+    no_numbers = f" {unknown:,} stated epsilons are NaN: they count as infinite." if unknown else ""
     width, other_width = (table.shape[1] for table, _ in transcripts)
     same, expected = width == other_width, f"of transcripts with {width} numbers"
     check(same, "neighbour", f"{other_width} numbers", expected, "Pad the smaller transcripts.")
@@ -57,7 +59,7 @@ def audit(first: Any, second: Any, stated: float, *, trials: int, level: float, 
         level=level,
         remark=(
             f"Events with probabilities below about {bets.smallest:.2g} cannot be seen."
-            f"{f' {failures}.' if failures else ''}"
+            f"{f' {failures}.' if failures else ''}{no_numbers}"
         ),
         refutable=planted.refutable_scale(refutes) if has_scale and not violated else None,
         bounds=bets.bounds,

@@ -9,7 +9,7 @@ import pytest
 
 import nrjax
 from nrjax.auditing.tilted import Reported
-from tests.auditing.cases import Loss
+from tests.auditing.cases import Loss, Shown
 
 pytestmark = pytest.mark.numerical
 
@@ -66,3 +66,18 @@ def test_numbers_that_are_not_finite_are_told_apart(loss, epsilon, excess, known
 def test_integers_are_losses_and_epsilons():
     result = ended(jnp.int32(5), jnp.int32(1))
     assert (float(result.excess), float(result.loss)) == pytest.approx((4.0, 5.0), abs=1e-3)
+
+
+class Answer(nrjax.Pytree):
+    """A custom trial whose transcript is always 0, at the given epsilon."""
+
+    epsilon: Any
+
+    def run(self, key):
+        return Shown(jnp.zeros(1), self.epsilon)
+
+
+def test_stated_epsilons_of_nan_are_counted():
+    trials = [Answer(jnp.float32(epsilon)) for epsilon in (np.nan, 1.0)]
+    assert "100 stated epsilons are NaN" in str(nrjax.audit(*trials, delta=0.0, trials=100))
+    assert "NaN" not in str(nrjax.audit(trials[1], trials[1], delta=0.0, trials=100))
