@@ -243,7 +243,9 @@ def test_ridge_statistics_get_the_noise_of_the_paper(data_file):
         facts, trial = case.labels, case.trial
         brownian = facts["method"].startswith("brownian")
         assert facts["perturbation"] == "covariance"
-        assert facts["sensitivity"] == (2 if brownian else 4)
+        # Up to the rounding of sums over rows.
+        assert facts["sensitivity"] == pytest.approx(2 if brownian else 4, rel=1e-9)
+        assert facts["sensitivity"] >= (2 if brownian else 4)
         assert trial.process.shape == ((4 * 5 // 2 if brownian else 16) + 4,)
         expected = (facts["norm_bound"] + 1) ** 2 / ROWS
         assert trial.utility.sensitivity == pytest.approx(expected, rel=1e-3)

@@ -354,7 +354,8 @@ def test_objective_perturbation_is_a_curve_without_a_guarantee(data_file):
     epsilons = np.asarray(curve.along["epsilon"])
     paid = 2 * np.log1p(0.25 / (300 * chosen.regularisation))
     times = np.asarray(curve.interaction.schedule.times)
-    np.testing.assert_allclose(times, 2 / (epsilons - paid), rtol=1e-4)
+    allowance = 1 + 300 * 4 * np.finfo(times.dtype).eps  # for what the solver leaves
+    np.testing.assert_allclose(times, 2 * allowance / (epsilons - paid), rtol=5e-5)
 
 
 @pytest.mark.long
