@@ -13,17 +13,19 @@ _CONSTANT, _SHARED, _OWN = range(3)
 
 
 def depends(program: ClosedJaxpr, flags: Sequence[bool]) -> list[bool]:
-    """Return whether each output of a traced function may depend on the flagged inputs."""
+    """Return whether each output of a traced function may differ if the flagged inputs do.
+
+    What an operation with an effect returns may differ, whatever its inputs are: it may be read
+    from an array that is written to, and `split` leaves it to each trial.
+    """
     marked = {var for var, flag in zip(program.jaxpr.invars, flags, strict=True) if flag}
 
     def is_marked(var: Any) -> bool:
         return not isinstance(var, Literal) and var in marked
 
     for equation in program.jaxpr.eqns:
-        if any(map(is_marked, equation.invars)):
+        if equation.effects or any(map(is_marked, equation.invars)):
             marked.update(equation.outvars)
-            if equation.effects:  # it may write to mutable arrays
-                marked.update(var for var in equation.invars if not isinstance(var, Literal))
     return [is_marked(var) for var in program.jaxpr.outvars]
 
 
