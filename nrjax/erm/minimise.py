@@ -13,10 +13,8 @@ from nrjax._base.pytrees import record
 from nrjax._base.validation import check
 from nrjax.erm.output_utility import Loss, mean_risk
 
-_ITERATIONS = 500
-"""Largest number of iterations of L-BFGS."""
-
-_NEWTON_STEPS, _HALVINGS = 50, 30
+_ITERATIONS, _TRIED_SIZES, _MEMORY = 500, 30, 10
+"""Largest numbers of iterations of L-BFGS, of tried steps in each, and of remembered ones."""
 
 
 @record
@@ -66,68 +64,80 @@ def _lbfgs(loss: Loss, data: Any, start: Array, tolerance: Array) -> tuple[Array
 
 
 @partial(jax.jit, static_argnames="loss")
-def _derivatives(loss: Loss, data: Any, at: Array, along: Array) -> tuple[Array, ...]:
-    """Return the risk, its gradient, and the product of its Hessian with a vector."""
-    risk = jax.value_and_grad(partial(mean_risk, loss, data))
-    (value, gradient), (_, product) = jax.jvp(risk, (at,), (along,))
-    return value, gradient, product
+def _risk(loss: Loss, data: Any, argument: Array) -> tuple[Array, Array]:
+    """Return the risk and its gradient."""
+    return jax.value_and_grad(partial(mean_risk, loss, data))(argument)
 
 
-def _newton(loss: Loss, data: Any, start: np.ndarray, tolerance: float) -> tuple[Any, ...]:
-    """Minimise by Newton's method, whose linear systems are solved by conjugate gradients.
+def _quasi_newton(changes: list[tuple[np.ndarray, np.ndarray]], gradient: np.ndarray) -> np.ndarray:
+    """Return the direction of L-BFGS, from changes of the argument and of its gradient."""
+    direction, weights = -gradient, []
+    for moved, turned in reversed(changes):
+        weights.append((moved @ direction) / (moved @ turned))
+        direction = direction - weights[-1] * turned
+    if not changes:
+        return direction / np.linalg.norm(gradient)
+    moved, turned = changes[-1]
+    direction = direction * (moved @ turned) / (turned @ turned)
+    for (moved, turned), weight in zip(changes, reversed(weights), strict=True):
+        direction = direction + moved * (weight - (turned @ direction) / (moved @ turned))
+    return direction
 
-    One small program serves, which compiles in a fifth of the time of a line search.
+
+def _small_lbfgs(loss: Loss, data: Any, start: np.ndarray, tolerance: float) -> tuple[Any, ...]:
+    """Minimise by L-BFGS with the loop in Python: only the risk is compiled.
+
+    The line search bisects for Wolfe's conditions. Where rounding hides a decrease of the risk,
+    the slope alone decides, so that the gradient falls below the root of the precision.
 
     Returns:
         The argument, risk and gradient norm, and the number of steps. The norm may be above the
-        tolerance: the Hessian of a loss such as the hinge says nothing.
+        tolerance, for example if the loss has a kink.
     """
 
-    def derivatives(at: np.ndarray, along: np.ndarray) -> list[np.ndarray]:
-        return list(map(np.asarray, jax.device_get(_derivatives(loss, data, at, along))))
+    def risk(argument: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = jax.device_get(_risk(loss, data, argument))
+        return float(value), np.asarray(gradient)
 
-    at, zero = start, np.zeros_like(start)
-    value, gradient, _ = derivatives(at, zero)
-    for count in range(_NEWTON_STEPS):
-        norm = np.linalg.norm(gradient)
-        if not norm > tolerance:
-            return at, value, norm, count
-        # Conjugate gradients for Hessian * direction = -gradient.
-        direction, rest, along = zero, -gradient, -gradient
-        for _ in range(2 * start.size):
-            product = derivatives(at, along)[2]
-            curvature = along @ product
-            if not curvature > 0:
+    at, changes = start, []
+    value, gradient = risk(at)
+    for count in range(_ITERATIONS):
+        if not np.linalg.norm(gradient) > tolerance:
+            return at, value, np.linalg.norm(gradient), count
+        direction = _quasi_newton(changes, gradient)
+        slope, size, low, high = gradient @ direction, 1.0, 0.0, np.inf
+        for _ in range(_TRIED_SIZES):
+            tried = at + size * direction
+            new_value, new_gradient = risk(tried)
+            increase = new_value - value
+            if not increase <= max(1e-4 * size * slope, 1e-14 * abs(value)):
+                high = size
+            elif new_gradient @ direction < 0.9 * slope:
+                low = size
+            else:
                 break
-            size = (rest @ rest) / curvature
-            direction = direction + size * along
-            before, rest = rest @ rest, rest - size * product
-            if rest @ rest <= (1e-4 * norm) ** 2:
-                break
-            along = rest + (rest @ rest) / before * along
-        for halving in range(_HALVINGS):
-            tried = at + 0.5**halving * direction
-            value, gradient, _ = derivatives(tried, zero)
-            if np.linalg.norm(gradient) < norm:
-                break
+            size = (low + high) / 2 if high < np.inf else 2 * size
         else:
-            return at, value, norm, count
-        at = tried
-    return at, value, np.linalg.norm(gradient), _NEWTON_STEPS
+            return at, value, np.linalg.norm(gradient), count
+        change = tried - at, new_gradient - gradient
+        if change[0] @ change[1] > 0:
+            changes = [*changes, change][-_MEMORY:]
+        at, value, gradient = tried, new_value, new_gradient
+    return at, value, np.linalg.norm(gradient), _ITERATIONS
 
 
 @neutral_config()
 def minimise(loss: Loss, data: tuple, dimension: int, tolerance: float) -> Minimum:
     """Return the minimiser of `mean_risk`, found from zero in float64.
 
-    Newton's method finds it in a few steps. If not, L-BFGS is tried, which knows no Hessian.
+    The small L-BFGS compiles in a fifth of the time of optax's, which is tried if it fails.
 
     Raises:
         ValueError: the l2 norm of the gradient did not fall to `tolerance`.
     """
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), data)
-        argument, value, norm, count = _newton(loss, wide, np.zeros(dimension), tolerance)
+        argument, value, norm, count = _small_lbfgs(loss, wide, np.zeros(dimension), tolerance)
         if not norm <= tolerance:
             result = _lbfgs(loss, wide, jnp.zeros(dimension), jnp.asarray(tolerance))
             argument, value, norm, count = jax.device_get(result)
