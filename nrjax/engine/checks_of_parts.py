@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from nrjax._base.captured import jit_with_captured
 from nrjax._base.format import format_value
 from nrjax._base.keys import abstract_key, is_custom
 from nrjax._base.modes import neutral_config
@@ -263,7 +264,7 @@ def unwrapped(schedule: Schedule) -> Iterator[Schedule]:
                 yield from unwrapped(part)
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(jit_with_captured, static_argnums=(2,))
 def _returned_times(schedule: Schedule, release: Array, count: int) -> tuple[Array, Array]:
     """Return the first `count` times of a schedule, and whether it ends after each."""
     state, first = schedule.init()

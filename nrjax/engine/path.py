@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._base.captured import jit_with_captured
 from nrjax._base.modes import neutral_config
 from nrjax._base.outcome import Status, result_representation
 from nrjax._base.pytrees import record
@@ -105,7 +106,7 @@ def run_path(
     return rows
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(jit_with_captured, static_argnums=(2,))
 def _scan_path(trial: Interaction, key: Array, length: int) -> Path:
     return run_path(trial, unrolled_key(key), length)
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._base.captured import jit_with_captured
 from nrjax._base.dtypes import float_dtype, widened
 from nrjax._base.keys import abstract_key, check_key
 from nrjax._base.modes import neutral_config
@@ -166,7 +167,7 @@ class Releases(Pytree):
         return jnp.where(started, cost, 0)
 
 
-@jax.jit
+@jit_with_captured
 def _at(releases: Releases, key: Array, time: Array) -> tuple[Releases, Array]:
     process, times, states = releases.process, releases.times, releases.states
     tiny = float(jnp.finfo(times.dtype).tiny)

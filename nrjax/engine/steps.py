@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._base.captured import jit_with_captured
 from nrjax._base.keys import Role, check_key, is_custom, is_key, key_for, role_key, step_key
 from nrjax._base.modes import neutral_config
 from nrjax._base.numerics import check_uncast, exact_float
@@ -264,7 +265,7 @@ def step(trial: Interaction, state: TrialState) -> TrialState:
     return advance(trial, judge(trial, state, *assess(trial, state.step, state.process)))
 
 
-@jax.jit
+@jit_with_captured
 def _run_until(trial: Interaction, key: Array) -> Outcome:
     def running(state: TrialState) -> Array:
         return state.status == Status.RUNNING

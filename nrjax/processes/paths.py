@@ -13,6 +13,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from nrjax._base.captured import jit_with_captured
 from nrjax._base.dtypes import float_dtype, widened
 from nrjax._base.keys import Role, check_key, key_for, role_key, step_key
 from nrjax._base.modes import neutral_config
@@ -59,7 +60,7 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
     return _noise_path(check_key(key), process, _check_times(times))
 
 
-@jax.jit
+@jit_with_captured
 def _noise_path(key: Array, process: NoiseProcess, times: Array) -> Array:
     """Return the noise at checked times. JAX compiles it once per process and number of times."""
     before = jnp.concatenate([jnp.full(1, jnp.inf, times.dtype), times[:-1]])

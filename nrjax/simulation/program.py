@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 
+from nrjax._base.captured import captured
 from nrjax._base.keys import check_key
 from nrjax._base.modes import neutral_config
 from nrjax._base.threefry import unrolled_key
@@ -29,7 +30,7 @@ def _on_devices(
     work: Callable[..., Any],
     mesh: Mesh,
     options: Any,
-    code_fingerprint: str = "",
+    code_fingerprint: Hashable,
 ) -> Any:
     """Run `work` on every device, with its own entries of `firsts` and `counts`.
 
@@ -141,8 +142,8 @@ class Program:
         launch_size: largest number of trials at a time.
         devices: devices that share the trials.
         options: options of `work`; hashable.
-        code_fingerprint: text that changes with the code to which the functions of `options` refer,
-            so that the functions are compiled again.
+        code_fingerprint: changes with what functions of the trial read, so that they are compiled
+            again; by default made of what they read when the program is made.
     """
 
     trial: Any
@@ -150,10 +151,13 @@ class Program:
     launch_size: int
     devices: tuple[Any, ...]
     options: Any
-    code_fingerprint: str = ""
+    code_fingerprint: Hashable = None
 
     def __post_init__(self):
         _check_untraced(self.trial)
+        if self.code_fingerprint is None:
+            read = captured((self.trial, self.options))
+            object.__setattr__(self, "code_fingerprint", read)
 
     @property
     def batch(self) -> int:
