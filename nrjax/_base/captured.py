@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None), np.generic, Enum)
 _DEEPEST = 8
@@ -74,23 +75,36 @@ def captured(tree: Any) -> Hashable:
     return tuple(_parts(tree, set()))
 
 
+@functools.lru_cache(maxsize=4096)
+def _role(kind: type) -> str:
+    """Return what an object of this class is, as an argument: a "leaf" reads nothing."""
+    if issubclass(kind, (jax.Array, Tracer, np.ndarray, type, *_NUMBERS)):
+        return "leaf"
+    if issubclass(kind, (list, tuple)):
+        return "sequence"
+    if issubclass(kind, dict):
+        return "dictionary"
+    return "users" if _is_users(kind) else "object"
+
+
 def _parts(node: Any, seen: set[int]) -> Iterator[Hashable]:
     """Yield what the functions read that an argument holds."""
-    if isinstance(node, (list, tuple)):
-        for item in node:
-            yield from _parts(item, seen)
-    elif isinstance(node, dict):
-        for item in node.values():
-            yield from _parts(item, seen)
-    elif isinstance(node, (jax.Array, np.ndarray, type, *_NUMBERS)):
-        return
-    elif callable(node) and not _is_users(node):
+    role = _role(type(node))
+    if role == "object" and callable(node):
         yield _value(node, seen, 0)
-    elif hasattr(node, "__dict__") and id(node) not in seen:
+        return
+    items: Any = ()
+    if role == "sequence":
+        items = node
+    elif role == "dictionary":
+        items = node.values()
+    elif role != "leaf" and id(node) not in seen and hasattr(node, "__dict__"):
         seen.add(id(node))
-        if _is_users(node):
+        if role == "users":
             yield _class(type(node), seen, 0)
-        for item in vars(node).values():
+        items = vars(node).values()
+    for item in items:
+        if _role(type(item)) != "leaf":
             yield from _parts(item, seen)
 
 
@@ -123,7 +137,7 @@ def _value(value: Any, seen: set[int], depth: int) -> Hashable:
         inner = tuple(value)
     elif isinstance(wrapped := getattr(value, "__wrapped__", None), types.FunctionType):
         inner = (wrapped,)  # by jax.jit or jax.custom_jvp
-    elif _is_users(value) and hasattr(value, "__dict__"):
+    elif _is_users(type(value)) and hasattr(value, "__dict__"):
         inner = tuple(vars(value).items())
         inner = (*inner, _class(type(value), seen | {id(value)}, depth + 1))
     if inner is None:
@@ -167,9 +181,9 @@ def _class(kind: type, seen: set[int], depth: int) -> Hashable:
     return tuple(_value(item, seen, depth) for item in found)
 
 
-def _is_users(value: Any) -> bool:
-    """Return whether the class of an object is defined outside installed packages."""
-    return isinstance(value, types.SimpleNamespace) or not _is_library(type(value).__module__)
+def _is_users(kind: type) -> bool:
+    """Return whether a class is defined outside installed packages."""
+    return issubclass(kind, types.SimpleNamespace) or not _is_library(kind.__module__)
 
 
 @functools.cache
