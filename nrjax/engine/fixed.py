@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -27,8 +28,33 @@ _NOTIONS = Notion.HOCKEY_STICK, Notion.PROBABILISTIC
 """The notions by which the epsilon of one Gaussian release can be stated."""
 
 
+class OneRelease(abc.ABC):
+    """A value that is released once, at an epsilon that is fixed in advance."""
+
+    @property
+    @abc.abstractmethod
+    def _one_release(self) -> tuple[Mechanism, Grid]:
+        """The mechanism with the guarantee of one release, and the grid of its time."""
+
+    @neutral_config()
+    def until(
+        self,
+        score: Utility | Callable[..., Any] | None = None,
+        *,
+        at_least: ArrayLike,
+        data: tuple[Any, ...] = (),
+    ) -> Interaction:
+        """Return the interaction that releases once, and stops if the score is good enough.
+
+        Arguments are as for `nrjax.Mechanism.until`. A trial whose release is not good enough ends
+        as `Status.EXHAUSTED`: there is no second release.
+        """
+        mechanism, grid = self._one_release
+        return mechanism.until(score, at_least=at_least, data=data, levels=grid)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class FixedRelease:
+class FixedRelease(OneRelease):
     """One release at an epsilon that is fixed in advance, the usual way to release a value.
 
     Use it to compare noise reduction with. Noise reduction finds the epsilon that is needed; a
@@ -90,8 +116,7 @@ class FixedRelease:
         return cls(mechanism, float(guarantee.epsilon(time)), notion)
 
     @functools.cached_property
-    def _one_release(self) -> tuple[Mechanism, Grid]:
-        """The mechanism with the guarantee of one release, and the grid of its time."""
+    def _one_release(self) -> tuple[Mechanism, Grid]:  # pyright: ignore[reportIncompatibleMethodOverride]
         mechanism, epsilon = self.mechanism, float(self.epsilon)
         guarantee: Any = mechanism.guarantee
         if mechanism.process.noise != "gaussian":
@@ -121,22 +146,6 @@ class FixedRelease:
     def deviation(self) -> float:
         """The standard deviation of the noise of one coordinate."""
         return float(self.mechanism.process.deviation(self.time))
-
-    @neutral_config()
-    def until(
-        self,
-        score: Utility | Callable[..., Any] | None = None,
-        *,
-        at_least: ArrayLike,
-        data: tuple[Any, ...] = (),
-    ) -> Interaction:
-        """Return the interaction that releases once, and stops if the score is good enough.
-
-        Arguments are as for `nrjax.Mechanism.until`. A trial whose release is not good enough ends
-        as `Status.EXHAUSTED`: there is no second release.
-        """
-        mechanism, grid = self._one_release
-        return mechanism.until(score, at_least=at_least, data=data, levels=grid)
 
 
 def _check_parts(mechanism: Any, notion: Any) -> None:

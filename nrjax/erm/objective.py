@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -18,13 +17,12 @@ from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.sensitivities import Sensitivity, split_relation
 from nrjax._base.validation import check, check_number, check_positive
-from nrjax.engine.interaction import Interaction
+from nrjax.engine.fixed import OneRelease
 from nrjax.engine.mechanism import Mechanism
 from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.perturbed import PerturbedOptimum, remainder
 from nrjax.guarantees._rounding import SafeGuarantee
 from nrjax.schedules import Grid
-from nrjax.types import Utility
 
 _CURVATURE = 0.25
 """Largest second derivative c of the logistic loss in the margin."""
@@ -98,7 +96,7 @@ class ObjectiveGuarantee(SafeGuarantee):
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectivePerturbation:
+class ObjectivePerturbation(OneRelease):
     """One pure release of a logistic regression by objective perturbation.
 
     Use it as the baseline of noise reduction at pure privacy: at one epsilon that is fixed in
@@ -224,19 +222,6 @@ class ObjectivePerturbation:
         single = float(self.epsilon) * (1 - slack) / split_relation(self.relation)[1]
         return split_epsilon(single, self.problem.rows, float(self.problem.regularisation))
 
-    @neutral_config()
-    def until(
-        self,
-        score: Utility | Callable[..., Any] | None = None,
-        *,
-        at_least: ArrayLike,
-        data: tuple[Any, ...] = (),
-    ) -> Interaction:
-        """Return the interaction that releases once, and stops if the score is good enough.
-
-        Arguments are as for `nrjax.Mechanism.until`. A trial whose release is not good enough ends
-        as `Status.EXHAUSTED`: there is no second release.
-        """
-        options: Any = {"at_least": at_least, "data": data}
-        grid = Grid.explicit(np.reshape(self.time, 1))
-        return self.mechanism.until(score, levels=grid, **options)
+    @property
+    def _one_release(self) -> tuple[Mechanism, Grid]:
+        return self.mechanism, Grid.explicit(np.reshape(self.time, 1))
