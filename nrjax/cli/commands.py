@@ -1,7 +1,6 @@
 """The commands of `nrjax`: run, choose, design, audit, resume, merge, and others for folders."""
 
 import contextlib
-import dataclasses
 import difflib
 import io
 import itertools
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Union
 from nrjax._base.extras import missing
 
 try:
-    import rich.console
+    import rich.console  # noqa: F401
     import tyro
 except ModuleNotFoundError as error:
     raise missing(error.name, "the command nrjax") from error
@@ -29,6 +28,7 @@ from nrjax.cli.choosing import Choose
 from nrjax.cli.describing import Data
 from nrjax.cli.designing import Design
 from nrjax.cli.fingerprinting import Fingerprint
+from nrjax.cli.folders import Merge, Plot, Resume, Summary, print_run
 from nrjax.cli.options import Cluster, Output, checked, joined, unchecked, with_fractions
 from nrjax.cli.wording import in_shell
 from nrjax.papers import OWN_TABLE, STUDIES
@@ -36,107 +36,13 @@ from nrjax.study import devices
 from nrjax.study.files import RESULTS, new_folder
 from nrjax.study.locks import Part
 from nrjax.study.options import RunOptions, shared_options
-from nrjax.study.precision import next_trial_count
-from nrjax.study.results import Results
 from nrjax.study.store import Store, StoreError
-from nrjax.study.study import conclude
 
 _MISUSE = 2
 """The exit status for errors that the user can fix."""
 
 INTERRUPTED, TERMINATED = 130, 143
 """The exit statuses after Ctrl-C and after SIGTERM, by the convention of shells."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _OnFolder:
-    folder: tyro.conf.Positional[Path]
-    """Folder of the run."""
-
-    def finished(self) -> Results:
-        store = Store.open(self.folder)
-        store.check_finished()
-        return Results(store, loading.reporting_of(store))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Resume(_OnFolder):
-    """Resume a run that was stopped, or add trials to it, with bit-for-bit identical results."""
-
-    trials: int | None = None
-    """Total number of trials of each case. By default, the number of trials of the run."""
-    until_se: float | None = None
-    """Add trials until the standard error of every median stopping epsilon is at most this."""
-    most_trials: int | None = None
-    """Largest number of trials with --until-se."""
-    part: Annotated[str | None, tyro.conf.arg(metavar="NUMBER/COUNT")] = None
-    """Run only a part of the trials, as `nrjax run --part` does."""
-    cluster: tyro.conf.OmitArgPrefixes[Cluster] = dataclasses.field(default_factory=Cluster)
-
-    def __call__(self) -> None:
-        store = Store.open(self.folder)
-        source = loading.of_store(store)
-        part = Part.of(self.part)
-        stored = RunOptions.from_json(store.settings["settings"])
-        names = ("trials", "until_se", "most_trials")
-        changes = {name: getattr(self, name) for name in names}
-        with self.cluster.client() as client, progress() as bar:
-            results = None
-            if stored.extended(**changes) == stored and store.finished():
-                results = Results(store, loading.reporting_of(store))
-            if results is not None and next_trial_count(results, stored) is None:
-                conclude(results)  # does not load the study, whose data may be missing
-            else:
-                with printing.plain_warnings():
-                    study = source.stored(store)
-                options = {**changes, "part": part, "progress": bar}
-                options |= self.cluster.given(client)
-                results = study.run(self.folder, **options)
-            _conclude(results, part)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Merge:
-    """Merge the parts of a run, which `nrjax run --part` ran, and write the report and figures."""
-
-    folders: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of the parts. Parts that were run in one folder need only that one."""
-    out: Path | None = None
-    """Folder for the whole run. By default, the folder of the parts if there is only one."""
-
-    def __call__(self) -> None:
-        hint = "Name the folder for the whole run, as --out runs/whole."
-        single = len(self.folders) == 1
-        check(single or self.out is not None, "out", self.out, "given for several folders", hint)
-        reporting = loading.reporting_of(Store.open(self.folders[0]))
-        devices.configure_jax(devices.cores())
-        results = Results.merge(self.folders, self.out or self.folders[0], reporting)
-        _show(results)
-        _print_folder(results)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plot(_OnFolder):
-    """Draw the figures of a finished run again, only from its results."""
-
-    def __call__(self) -> None:
-        results = self.finished()
-        devices.configure_jax(devices.cores())
-        with results.store.writer() as writer:
-            results.write_figures(writer)
-        print(f"Figures are in {results.folder / 'figures'}")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Summary(_OnFolder):
-    """Write the summary, report and figures of a finished run again, from its results."""
-
-    def __call__(self) -> None:
-        results = self.finished()
-        _show(results)  # before writing, which fails in a read-only folder
-        with results.store.writer() as writer:
-            results.write_reports(writer)
-        _print_folder(results)
 
 
 def _run_help() -> None:
@@ -148,10 +54,10 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "choose": Choose,
     "design": Design,
     "audit": Audit,
-    "resume": _Resume,
-    "merge": _Merge,
-    "plot": _Plot,
-    "summary": _Summary,
+    "resume": Resume,
+    "merge": Merge,
+    "plot": Plot,
+    "summary": Summary,
     "fingerprint": Fingerprint,
     "data": Data,
 }
@@ -236,35 +142,7 @@ def _run(
         with printing.plain_warnings():
             study = source.study(settings, options)
         results = study.run(out, **chosen, progress=bar, **cluster.given(client))
-    _conclude(results, part)
-
-
-def _conclude(results: Results, part: Part | None) -> None:
-    """Print the report of a finished run, or how to go on after a part."""
-    if part is None:
-        _show(results)
-        _print_folder(results)
-        return
-    folder = results.folder
-    text = f"Part {part} is done in {folder}. When all parts are done: nrjax merge {folder}"
-    rich.console.Console().print(text, soft_wrap=True)
-
-
-def _show(results: Results) -> None:
-    """Print the report of a finished run."""
-    report = results.table()
-    if report.answer:
-        printing.say(report.answer)
-    printing.show(report.title, report.headings, report.rows)
-    for heading, sentences in report.parts():
-        printing.say(f"{heading}:")
-        for sentence in sentences:
-            printing.say(f"- {sentence}")
-
-
-def _print_folder(results: Results) -> None:
-    text = f"Results, summary.json, report.html, report.md and figures are in {results.folder}"
-    rich.console.Console().print(text, soft_wrap=True)
+    print_run(results, part)
 
 
 def _flush() -> None:
