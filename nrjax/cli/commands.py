@@ -7,7 +7,8 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union
 
@@ -156,15 +157,28 @@ def _flush() -> None:
         raise
 
 
-def _stop_politely(stopped: list[int]) -> None:
-    """Let SIGTERM, by which batch systems end a job, act as Ctrl-C does, and note it in a list."""
+@contextlib.contextmanager
+def _polite_stops() -> Iterator[list[int]]:
+    """Let SIGTERM, by which batch systems end a job, act as Ctrl-C does until the block ends.
+
+    Yields a list, to which each SIGTERM that arrives is added. In a thread other than the main one,
+    which cannot handle signals, nothing changes.
+    """
+    stopped: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
         stopped.append(number)
         raise KeyboardInterrupt
 
-    with contextlib.suppress(ValueError):  # not the main thread
-        signal.signal(signal.SIGTERM, stop)
+    before = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield stopped  # None: the handler is not Python's, and could not be restored
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -175,11 +189,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # for terminals that lack a character
         sys.stdout.reconfigure(errors="replace")
-    stopped: list[int] = []
+    with _polite_stops() as stopped:
+        return _status(list(sys.argv[1:] if arguments is None else arguments), stopped)
+
+
+def _status(arguments: list[str], stopped: list[int]) -> int:
+    """Run the command, print its error if it has one, and return the exit status."""
     try:
         try:
-            _stop_politely(stopped)
-            _call(list(sys.argv[1:] if arguments is None else arguments))
+            _call(arguments)
         except (RuntimeError, AssertionError) as error:
             if not isinstance(error, StoreError):
                 devices.check_platforms()  # explains it if JAX cannot start
