@@ -14,7 +14,7 @@ import nrjax
 from benchmarks.million_trials import Closeness
 from nrjax import erm
 from nrjax.simulation import montecarlo
-from nrjax.study.results import Reporting
+from nrjax.study.reporting import Reporting
 
 KEY = jax.random.key(0)
 FEATURES = 20

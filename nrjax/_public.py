@@ -88,8 +88,8 @@ if TYPE_CHECKING:
     from nrjax.study.case import Case as Case
     from nrjax.study.case import Curve as Curve
     from nrjax.study.case import Quantity as Quantity
+    from nrjax.study.reporting import Reporting as Reporting
     from nrjax.study.results import Outcomes as Outcomes
-    from nrjax.study.results import Reporting as Reporting
     from nrjax.study.results import Results as Results
     from nrjax.study.study import Study as Study
 else:
@@ -99,7 +99,8 @@ else:
         "choice.report": ("Choice",),
         "study.case": ("Case", "Curve", "Quantity"),
         "statistics.sample": ("Distribution", "Sample"),
-        "study.results": ("Outcomes", "Reporting", "Results"),
+        "study.reporting": ("Reporting",),
+        "study.results": ("Outcomes", "Results"),
         "study.study": ("Study",),
     }
     _SOURCES = {name: f"nrjax.{file}" for file, names in _LATER.items() for name in names}

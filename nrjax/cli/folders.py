@@ -12,12 +12,12 @@ from nrjax._base.validation import check
 from nrjax.cli import loading, printing
 from nrjax.cli.options import Cluster
 from nrjax.study import devices
+from nrjax.study.ending import conclude
 from nrjax.study.locks import Part
 from nrjax.study.options import RunOptions
 from nrjax.study.precision import next_trial_count
 from nrjax.study.results import Results
 from nrjax.study.store import Store
-from nrjax.study.study import conclude
 
 
 @dataclasses.dataclass(frozen=True)

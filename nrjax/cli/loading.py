@@ -23,7 +23,7 @@ from nrjax.datasets._reading import is_table
 from nrjax.papers import STUDIES
 from nrjax.study.dask_worker import USER_MODULE_PREFIX
 from nrjax.study.options import RunOptions, check_settings, shared_options, to_json
-from nrjax.study.results import Reporting
+from nrjax.study.reporting import Reporting
 from nrjax.study.store import Store
 from nrjax.study.study import Study
 

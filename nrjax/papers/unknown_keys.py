@@ -21,7 +21,8 @@ from nrjax.papers._settings import check_settings
 from nrjax.study import precision
 from nrjax.study.formats import humanise, number, percent
 from nrjax.study.report import Report, notions
-from nrjax.study.results import Reporting, Results
+from nrjax.study.reporting import Reporting
+from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
 from nrjax.study.study import Study
 

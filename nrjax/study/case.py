@@ -10,6 +10,8 @@ import numpy as np
 from jax import Array
 
 from nrjax._base.format import representation
+from nrjax._base.notions import notion_of
+from nrjax._base.sensitivities import relation_of
 from nrjax._base.validation import as_data, check
 from nrjax.engine.interaction import MADE_BY, Interaction
 from nrjax.engine.steps import check_single
@@ -275,3 +277,28 @@ def _goal_of(rule: StoppingRule) -> float | None:
 def _decimal(number: Any) -> float:
     """Return the shortest decimal of a number as a float, such as 0.1 for float32(0.1)."""
     return float(str(np.asarray(number)))
+
+
+def stated_facts(case: Case) -> dict[str, Any]:
+    """Return the goal of a case, and facts about its epsilon, for the stored description."""
+    notion = notion_of(getattr(case.trial, "guarantee", None))
+    facts = {
+        "goal": case.goal,
+        "notion": notion and str(notion),
+        "relation": stated_relation(case),
+        "public_test": _has_public_test(case.trial),
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def stated_relation(case: Case) -> str | None:
+    """Return the relation of neighbours that a case's trial, or the label of that name, states."""
+    return relation_of(case.trial) or case.labels.get("relation")
+
+
+def _has_public_test(trial: Any) -> bool | None:
+    """Return whether a trial decides at a level by a public test, or None for a custom trial."""
+    if not isinstance(trial, Interaction):
+        return None
+    several = min(trial.schedule.max_steps, int(trial.steps)) > 1
+    return several and trial.rule.sensitivity is None

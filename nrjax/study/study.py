@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,14 @@ from typing import Any
 from jax import Array
 
 from nrjax._base.keys import study_key
-from nrjax._base.notions import notion_of
-from nrjax._base.sensitivities import relation_of
 from nrjax._base.tracing import sharing_traces
 from nrjax._base.validation import check, check_positive
 from nrjax.engine.interaction import Interaction
 from nrjax.study import provenance
-from nrjax.study.case import Case, Quantity
+from nrjax.study.case import Case, Quantity, stated_facts, stated_relation
 from nrjax.study.checks import check_folders, check_mapping, check_run
 from nrjax.study.dask import run_on_dask
+from nrjax.study.ending import conclude, explaining_resume
 from nrjax.study.files import MANIFEST, RESULTS, StoreBusyError, check_packages, new_folder
 from nrjax.study.fingerprint import Fingerprint
 from nrjax.study.local import Progress, fill, run_locally
@@ -30,7 +29,8 @@ from nrjax.study.locks import Part, check_whole
 from nrjax.study.options import Keep, RunOptions, check_settings, shared_options, to_json
 from nrjax.study.passes import CasePass, passes_of
 from nrjax.study.precision import check_until_se, next_trial_count
-from nrjax.study.results import Reporting, Results
+from nrjax.study.reporting import Reporting
+from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
 from nrjax.study.store import Store
 
@@ -114,7 +114,9 @@ class Study:
             except ValueError as error:
                 raise ValueError(f"case {key!r}: {error}") from None
             self.cases[key] = case
-        relations = {key: known for key, case in self.cases.items() if (known := _relation(case))}
+        relations = {
+            key: known for key, case in self.cases.items() if (known := stated_relation(case))
+        }
         single = compares_relations or len(set(relations.values())) <= 1
         hint = "Make a study for each relation, or write compares_relations=True."
         check(single, "relations of the cases", relations, "one relation of neighbours", hint)
@@ -279,13 +281,9 @@ class Study:
         """Return the descriptions of the cases for a store, with this number of trials."""
         cases = []
         for name, case in self.cases.items():
-            notion = notion_of(getattr(case.trial, "guarantee", None))
-            derived = {"goal": case.goal, "notion": notion and str(notion)}
-            derived["relation"] = _relation(case)
-            derived["public_test"] = _public_test(case.trial)
-            known = {key: value for key, value in derived.items() if value is not None}
             layouts = {key: each.layout for key, each in passes[name].items()}
-            stored = StoredCase(name, {**case.labels, "trials": trials, **known}, layouts)
+            facts = {**case.labels, "trials": trials, **stated_facts(case)}
+            stored = StoredCase(name, facts, layouts)
             cases.append(stored.with_trials(trials))
         return cases
 
@@ -351,7 +349,7 @@ class Study:
 
         `trials` is the number of trials to which to extend the run first, or None.
         """
-        with _explaining_resume(store):
+        with explaining_resume(store):
             while True:
                 if trials is not None:
                     options = dataclasses.replace(options, trials=trials)
@@ -369,45 +367,9 @@ class Study:
         return results
 
 
-def conclude(results: Results) -> None:
-    """Write the summary, the report and the figures of finished results."""
-    with _explaining_resume(results.store), results.store.writer() as writer:
-        results.write_reports(writer)
-
-
 def _reporter(progress: bool | Progress) -> contextlib.AbstractContextManager[Any]:
     if progress is True:
         from nrjax._base.progress import progress as reporter
 
         return reporter()
     return contextlib.nullcontext(None if progress is False else progress)
-
-
-@contextlib.contextmanager
-def _explaining_resume(store: Store) -> Iterator[None]:
-    """If the block raises OSError or KeyboardInterrupt, add how to resume to the message."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if store.is_deferred:
-            raise KeyboardInterrupt(f"the earlier run in {store.folder} is unchanged") from None
-        kept = f"finished trials are kept in {store.folder}: {store.resume_command} resumes the run"
-        raise KeyboardInterrupt(kept) from None
-    except OSError as error:
-        if error.errno is None or store.is_deferred:
-            raise
-        message = f"{error.strerror}; then {store.resume_command} resumes the run"
-        raise OSError(error.errno, message) from error
-
-
-def _public_test(trial: Any) -> bool | None:
-    """Return whether a trial decides at a level by a public test, or None for a custom trial."""
-    if not isinstance(trial, Interaction):
-        return None
-    several = min(trial.schedule.max_steps, int(trial.steps)) > 1
-    return several and trial.rule.sensitivity is None
-
-
-def _relation(case: Case) -> str | None:
-    """Return the relation of neighbours that a case's trial, or the label of that name, states."""
-    return relation_of(case.trial) or case.labels.get("relation")

@@ -11,7 +11,8 @@ from nrjax.statistics.intervals import binomial_interval
 from nrjax.study import precision
 from nrjax.study.formats import humanise, json_safe, number, within
 from nrjax.study.report import Report
-from nrjax.study.results import Reporting, Results
+from nrjax.study.reporting import Reporting
+from nrjax.study.results import Results
 
 _REFERENCE = "noise_reduction"
 """The method to compare the others with. If it was not run, the first method is used."""

@@ -11,7 +11,8 @@ from nrjax.statistics.sample import Distribution, Sample
 from nrjax.study import precision as exactness
 from nrjax.study.formats import humanise, json_safe
 from nrjax.study.report import Report
-from nrjax.study.results import Reporting, Results
+from nrjax.study.reporting import Reporting
+from nrjax.study.results import Results
 
 _REFERENCE = "brownian"  # method to compare the others with; if not run, the first method
 _CLEAR = 3.0  # number of standard errors above which a difference is clear

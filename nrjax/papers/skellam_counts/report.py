@@ -12,7 +12,8 @@ from nrjax.statistics.sample import Distribution
 from nrjax.study.formats import humanise, json_safe, lowest, number, percent
 from nrjax.study.precision import remarks
 from nrjax.study.report import AT_FIRST_STEP, Report, notions
-from nrjax.study.results import Reporting, Results
+from nrjax.study.reporting import Reporting
+from nrjax.study.results import Results
 
 PERCENTS = (5, 25, 50, 75, 95, 99)
 

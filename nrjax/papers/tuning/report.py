@@ -11,7 +11,8 @@ from nrjax.papers.tuning.settings import FIXED
 from nrjax.study import precision
 from nrjax.study.formats import humanise, json_safe, number
 from nrjax.study.report import Report
-from nrjax.study.results import Reporting, Results
+from nrjax.study.reporting import Reporting
+from nrjax.study.results import Results
 
 
 class TuningReporting(Reporting):

@@ -10,7 +10,8 @@ from nrjax.papers._claims import Cases, group_by
 from nrjax.study.compare import accuracy_note, met
 from nrjax.study.formats import humanise, number
 from nrjax.study.report import Report, standard, warnings
-from nrjax.study.results import Reporting, Results
+from nrjax.study.reporting import Reporting
+from nrjax.study.results import Results
 
 _PAPER_DATA = ("kdd99", "twitter")  # the paper's claims are about these data
 
