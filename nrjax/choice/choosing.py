@@ -94,19 +94,9 @@ def choose(
         FailedTrialsWarning: trials of a candidate failed, such as by a NaN score. They count as
             trials that missed the error.
     """
-    is_question = isinstance(question, (Question, Custom))
-    check(is_question, "question", question, "one of nrjax.questions, such as mean(x, bounds)")
-    for name, value in (("confidence", confidence), ("level", level)):
-        check_number(name, value, lambda n: (n > 0) & (n < 1), "in (0, 1)")
-    check_number("indifference", indifference, lambda n: n >= 0, "at least 0")
     trials = check_integer("trials", SEARCH.trials if trials is None else trials, FIRST_ROUND)
-    check_integer("seed", seed, 0, 2**32 - 1)
-    check(isinstance(progress, bool), "progress", progress, "True or False")
-    if folder is not None:
-        check_path(folder)
-    if prior is not None:
-        expected = "epsilons (low, high) with 0 < low < high, or None"
-        as_floats("prior", prior, lambda n: n.shape == (2,) and 0 < n[0] < n[1] < np.inf, expected)
+    limits = Limits(confidence, level, indifference, trials)
+    _check_arguments(question, limits, seed, progress, folder, prior)
     target = question.error(error)
     doubts = question.doubts(target)
     for text in doubts:
@@ -116,29 +106,30 @@ def choose(
         runs = _Runs(question.name, listed, seed, folder, progress)
         runs.read_folder()
         with compiled_ahead(runs.needed(), runs.key) as runs.compiled:
-            rows = list(_rows(runs, Limits(confidence, level, indifference, trials)))
+            rows = list(_rows(runs, limits))
     failures = runs.failures()
     if failures:
         text = f"{' '.join(failures)} They count as trials that missed the error."
         warnings.warn(text, FailedTrialsWarning, stacklevel=3)  # past the decorator
-    best = next((row for row in rows if row.verdict.leads), None)
-    rivals = [row for row in rows if best is not None and row.section == best.section]
-    return Choice(
-        question=question.name,
-        error=target,
-        confidence=confidence,
-        best=None if best is None else best.name,
-        practically_equal=tuple(row.name for row in rivals if row.verdict == Verdict.EQUAL),
-        missed=tuple(row.name for row in rows if row.verdict == Verdict.MISSED),
-        table=tuple(rows),
-        advice=advice(rows, best, runs.reachable(confidence), confidence),
-        results=runs.results(),
-        relation=shared_relation(**{n: c.interaction for n, c in listed.items()}),
-        failures=failures,
-        tied=tuple(row.name for row in rivals if row.verdict == Verdict.TIED),
-        open=tuple(row.name for row in rivals if row.is_open),
-        remarks=(*question.remarks, *(f"Warning: {text}" for text in doubts)),
-    )
+    return _choice(question, target, confidence, doubts, runs, rows)
+
+
+def _check_arguments(
+    question: Any, limits: Limits, seed: Any, progress: Any, folder: Any, prior: Any
+) -> None:
+    """Check the arguments of `choose`, except for those that need the question."""
+    is_question = isinstance(question, (Question, Custom))
+    check(is_question, "question", question, "one of nrjax.questions, such as mean(x, bounds)")
+    for name in ("confidence", "level"):
+        check_number(name, getattr(limits, name), lambda n: (n > 0) & (n < 1), "in (0, 1)")
+    check_number("indifference", limits.indifference, lambda n: n >= 0, "at least 0")
+    check_integer("seed", seed, 0, 2**32 - 1)
+    check(isinstance(progress, bool), "progress", progress, "True or False")
+    if folder is not None:
+        check_path(folder)
+    if prior is not None:
+        expected = "epsilons (low, high) with 0 < low < high, or None"
+        as_floats("prior", prior, lambda n: n.shape == (2,) and 0 < n[0] < n[1] < np.inf, expected)
 
 
 class _Runs:
@@ -326,4 +317,33 @@ def _row(
         notion=runs.listed[name].notion,
         trials=epsilon.size,
         is_open=entry.is_open,
+    )
+
+
+def _choice(
+    question: Question | Custom,
+    target: float,
+    confidence: float,
+    doubts: Sequence[str],
+    runs: _Runs,
+    rows: Sequence[Row],
+) -> Choice:
+    """Return the choice that the rows of the table make."""
+    best = next((row for row in rows if row.verdict.leads), None)
+    rivals = [row for row in rows if best is not None and row.section == best.section]
+    return Choice(
+        question=question.name,
+        error=target,
+        confidence=confidence,
+        best=None if best is None else best.name,
+        practically_equal=tuple(row.name for row in rivals if row.verdict == Verdict.EQUAL),
+        missed=tuple(row.name for row in rows if row.verdict == Verdict.MISSED),
+        table=tuple(rows),
+        advice=advice(rows, best, runs.reachable(confidence), confidence),
+        results=runs.results(),
+        relation=shared_relation(**{n: c.interaction for n, c in runs.listed.items()}),
+        failures=runs.failures(),
+        tied=tuple(row.name for row in rivals if row.verdict == Verdict.TIED),
+        open=tuple(row.name for row in rivals if row.is_open),
+        remarks=(*question.remarks, *(f"Warning: {text}" for text in doubts)),
     )
