@@ -76,12 +76,19 @@ _LOCK = threading.Lock()
 """A lock to compute one file at a time, since a file uses all devices of the worker."""
 
 
-class _Program(NamedTuple):
-    """A compiled program of this worker, with the layout of its files and its pace."""
+class _Program:
+    """A program of this worker, with the layout of its files and its pace."""
 
-    program: Program
-    layout: Pass
-    pace: Pace
+    def __init__(self, program: Program, layout: Pass):
+        self.program, self.layout = program, layout
+        self.pace = Pace(program.batch, program.launch_size, LAUNCH_SECONDS)
+        self._is_compiled = False
+
+    def compile(self, key: Array) -> None:
+        """Compile at the first call only, since even a run of no trials takes time."""
+        if not self._is_compiled:
+            self.program.compile(key)
+            self._is_compiled = True
 
 
 _STUDIES: dict[str, tuple[dict[tuple[str, str], _Program], Array]] = {}
@@ -121,22 +128,19 @@ def run_file(
                 _STUDIES.pop(next(iter(_STUDIES)))
             _STUDIES[digest] = _programs(passes, fingerprints), jax.random.wrap_key_data(key_data)
         own, key = _STUDIES[digest] = _STUDIES.pop(digest)  # now the latest
-        program, layout, pace = own[task.case, task.name]
-        program.compile(key)
+        each = own[task.case, task.name]
+        each.compile(key)
         compiling = time.perf_counter() - start
         span = range(task.first, task.first + task.trials)
-        return *first_file(program, key, layout, span, pace, seconds), compiling
+        file = first_file(each.program, key, each.layout, span, each.pace, seconds)
+        return *file, compiling
 
 
 def _programs(
     passes: CasePasses, fingerprints: Mapping[str, Any]
 ) -> dict[tuple[str, str], _Program]:
     return {
-        (case, name): _Program(
-            program,
-            passes[case][name].layout,
-            Pace(program.batch, program.launch_size, LAUNCH_SECONDS),
-        )
+        (case, name): _Program(program, passes[case][name].layout)
         for (case, name), program in programs(passes, fingerprints).items()
     }
 
