@@ -43,6 +43,7 @@ class Draws(Pytree):
 GOAL = 2.9
 SPECS = (
     ("stopping_epsilon", HistogramSpec("stopping_epsilon", EPSILON)),
+    ("stopped_epsilon", HistogramSpec("stopping_epsilon", EPSILON, stopped=True)),
     ("status", HistogramSpec("status", WholeBins(int(min(Status)), int(max(Status))))),
     ("step", HistogramSpec("step", WholeBins(-1, 9))),
     ("stopped_step", HistogramSpec("step", WholeBins(0, 9), stopped=True)),

@@ -20,15 +20,18 @@ from jax.sharding import Mesh, PartitionSpec
 from nrjax._base.modes import neutral_config
 from nrjax._base.outcome import Status
 from nrjax._base.validation import check
-from nrjax.simulation.bins import Bins
+from nrjax.simulation.bins import Bins, WholeBins
 from nrjax.simulation.moments import (
+    MOMENTS,
     exact_sum,
     finite_floats,
     finite_values,
     merge_moments,
+    moments_of_whole_numbers,
     piece_sums,
     stack_moments,
     sums_of_pieces,
+    sums_with_squares,
 )
 from nrjax.simulation.program import Launch, Program
 
@@ -125,24 +128,47 @@ def count(
         counted: whether each trial is counted, shape (trials,).
         spec: description of the histogram.
     """
-    counts, counted = None, counted.reshape(-1, *(1 for _ in spec.shape))
+    counts = None
     if spec.bins is not None:
-        size = spec.bins.size * math.prod(spec.shape)
-        index = (index if counted.all() else np.where(counted, index, size)).ravel()
-        counts = np.bincount(index, minlength=size + 1)[:size].astype(np.int64)
-        counts = counts.reshape(*spec.shape, spec.bins.size)
+        counts = _bincount(index, counted, spec)
+        if _are_exact(spec, len(values)) and not counts[[0, -2]].any():  # all are in a bin
+            return counts, moments_of_whole_numbers(spec.bins.lowest, counts[1:-2])
+    counted = counted.reshape(-1, *(1 for _ in spec.shape))
+    is_short = values.dtype.kind == "f" and values.dtype.itemsize <= 4 and values.ndim == 1
     blocks, squares, rest = [], [], []
     for at in range(0, max(len(values), 1), _ROWS):
         chosen = slice(at, at + _ROWS)
         x, others = finite_floats(values[chosen], counted[chosen])
-        blocks += piece_sums(x)
-        squares += piece_sums(x * x)
+        sums = sums_with_squares(x, *others[1:3]) if is_short else map(piece_sums, (x, x * x))
+        for terms, more in zip((blocks, squares), sums, strict=True):
+            terms += more
         rest.append(others)
     number, smallest, largest, above, below = map(np.stack, zip(*rest, strict=True))
     sums = (exact_sum(np.stack(terms)) for terms in (blocks, squares))
     ends = smallest.min(axis=0) + 0.0, largest.max(axis=0) + 0.0  # 0 without a sign
     infinite = above.sum(axis=0), below.sum(axis=0)
     return counts, stack_moments(number.sum(axis=0), *sums, *ends, *infinite)
+
+
+def _are_exact(spec: HistogramSpec, trials: int) -> bool:
+    """Return whether the bins of a variable determine its moments: each has a whole number."""
+    bins = spec.bins
+    if not isinstance(bins, WholeBins) or spec.shape:
+        return False
+    return max(-bins.lowest, bins.highest) <= 2**15 and trials <= 2**22
+
+
+def _bincount(index: np.ndarray, counted: np.ndarray, spec: HistogramSpec) -> np.ndarray:
+    """Return the counts of the bins, int64, on a CPU."""
+    assert spec.bins is not None
+    size = spec.bins.size * math.prod(spec.shape)
+    index = (index if counted.all() else index[counted]).ravel()
+    shape = (*spec.shape, spec.bins.size)
+    if index.size and index.min() == index.max():  # additions to one bin wait for each other
+        counts = np.zeros(size, np.int64)
+        counts[index[0]] = index.size
+        return counts.reshape(shape)
+    return np.bincount(index, minlength=size).astype(np.int64).reshape(shape)
 
 
 @partial(jax.jit, static_argnames=("specs", "mesh"))
@@ -297,15 +323,30 @@ class Tally(Program):
         columns = results
         if self.goal is not None:
             columns = results | derived_columns(results, self.goal, np)
-        arrays = {}
+        arrays: dict[str, Any] = {}
+        found: dict[HistogramSpec, tuple[Any, np.ndarray]] = {}
         for name, spec in self.specs:
-            values = columns[spec.column]
-            counted = columns["stopped"] if spec.stopped else np.full(len(values), True)
-            counts, moments = count(values, indices.get(name), counted, spec)
-            arrays[name + MOMENTS_END] = moments
+            counted = columns["stopped"] if spec.stopped else np.full(trials, True)
+            of_all = found.get(spec._replace(stopped=False))
+            if spec.column == "stopping_epsilon" and of_all is not None:
+                # It is infinite in the trials that did not stop.
+                found[spec] = _without_infinite(of_all, trials - int(counted.sum()))
+            else:
+                found[spec] = count(columns[spec.column], indices.get(name), counted, spec)
+            counts, arrays[name + MOMENTS_END] = found[spec]
             if counts is not None:
                 arrays[name + COUNTS_END] = counts
         return arrays
+
+
+def _without_infinite(found: tuple[Any, np.ndarray], trials: int) -> tuple[Any, np.ndarray]:
+    """Return counts and moments without a number of trials whose value is infinite."""
+    counts, moments = found[0], found[1].copy()
+    moments[MOMENTS.index("above")] -= trials
+    if counts is not None:
+        counts = counts.copy()
+        counts[-2] -= trials  # the last bin is for NaN
+    return counts, moments
 
 
 def _host_counts(platform: str) -> bool:

@@ -18,6 +18,9 @@ _WIDTH = 31
 _ROWS = 2**22
 """Largest number of rows that are added at a time."""
 
+_FLOAT, _HALF, _PIECES = 24, 19, 3
+"""Bits of a float32, and the bits and the largest number of pieces in `sums_with_squares`."""
+
 _LARGEST = 2.0**900
 """Magnitude below which numbers are added exactly."""
 
@@ -57,6 +60,54 @@ def piece_sums(values: np.ndarray) -> list[np.ndarray]:
     """Return numbers whose sum is that of at most 2^22 rows, for a later call of `exact_sum`."""
     largest = _largest(values)
     return _piece_sums(values, largest) if largest < _LARGEST else [*exact_sum(values)]
+
+
+def sums_with_squares(x: np.ndarray, low: float, high: float) -> tuple[list[Any], list[Any]]:
+    """Return the `piece_sums` of floats and those of their squares, in fewer passes.
+
+    Numbers are cut into pieces of `_HALF` bits. The sums of pieces are exact, and so are those of
+    products of two pieces.
+
+    Args:
+        x: float64 numbers that float32 can hold, shape (n,), n at most 2^16.
+        low: smallest number; any number if there are none.
+        high: largest number.
+    """
+    largest = max(high, -low)
+    if not len(x) or not largest:
+        return [0.0], [0.0]
+    top = math.frexp(largest)[1]
+    nearest = low if low > 0 else max(-high, 0.0)  # to zero, if all have one sign
+    lowest = math.frexp(nearest)[1] - _FLOAT if nearest else -math.inf  # power of the last bit
+    pieces, rest, products = [], x, []
+    for power in range(top - _HALF + 1, top - _HALF * _PIECES, -_HALF):
+        if pieces and lowest >= power:
+            piece = rest  # it has no lower bits
+        else:
+            shift = math.ldexp(1.5, power + 52)
+            piece = rest + shift
+            piece -= shift  # multiples of 2^power
+        products += [2.0 * np.einsum("i,i->", piece, other) for other in pieces]
+        products.append(np.einsum("i,i->", piece, piece))
+        pieces.append(piece)
+        rest = rest - piece if piece is not rest else rest[:0]
+        if not np.einsum("i,i->", rest, rest):
+            return [np.sum(piece) for piece in pieces], products
+    return piece_sums(x), piece_sums(x * x)
+
+
+def moments_of_whole_numbers(lowest: int, counts: np.ndarray) -> np.ndarray:
+    """Return the `MOMENTS` of the whole numbers from `lowest` on, given how often each occurs.
+
+    Args:
+        lowest: the first number. All numbers are of magnitude at most 2^15.
+        counts: how often each number occurs, shape (numbers,), at most 2^22 times.
+    """
+    numbers = np.arange(lowest, lowest + len(counts))
+    found = numbers[counts > 0]
+    ends = (found[0], found[-1]) if len(found) else (math.inf, -math.inf)
+    sums = (exact_sum((numbers**power * counts).astype(float)) for power in (1, 2))
+    return stack_moments(counts.sum(), *sums, *ends, 0, 0)
 
 
 def _largest(values: np.ndarray) -> float:

@@ -109,6 +109,65 @@ def test_counts_do_not_depend_on_devices_launches_and_order(kept, batching):
     chex.assert_trees_all_equal(program.run(KEY, 1, 2**32 - 1), tally().run(KEY, 1, 2**32 - 1))
 
 
+def exact_sums(values):
+    """The sums of numbers and of their squares, as fractions."""
+    numbers = [Fraction(value) for value in values.tolist()]
+    return sum(numbers), sum(number * number for number in numbers)
+
+
+def sums_of_short_floats(values):
+    """The same by `sums_with_squares`."""
+    x = values.astype(float)
+    found = moments.sums_with_squares(x, x.min(), x.max())
+    return tuple(sum(map(Fraction, map(float, terms))) for terms in found)
+
+
+FULL = np.float32(2) - np.float32(2**-23)
+"""A number of 24 bits that are 1."""
+
+SHORT_FLOATS = {
+    "normal": np.random.default_rng(1).normal(size=3000),
+    "positive": np.random.default_rng(2).uniform(0.1, 1.0, 3000),
+    "negative": np.random.default_rng(3).uniform(-1.0, -0.1, 3000),
+    "two pieces with a gap": np.array([FULL, FULL * 2.0**-14, 2.0**-20] * 1000),
+    "of all magnitudes": 2.0 ** np.random.default_rng(4).uniform(-149, 127, 500),
+    "smallest": np.full(1000, 2.0**-149),
+    "largest": np.full(1000, np.finfo(np.float32).max),
+    "zeros": np.zeros(3),
+    "as many as fit, of 24 bits": np.full(2**16, FULL),
+    "as many as fit, of 24 bits and far apart": np.tile([FULL, -FULL * 2.0**-30], 2**15),
+}
+
+
+@pytest.mark.parametrize("name", SHORT_FLOATS)
+def test_sums_of_short_floats_are_exact(name):
+    values = SHORT_FLOATS[name].astype(np.float32)
+    assert sums_of_short_floats(values) == exact_sums(values)
+
+
+def test_planted_pieces_that_are_too_long_for_exact_products(monkeypatch):
+    values = np.random.default_rng(5).uniform(1.0, 2.0, 2**16).astype(np.float32)
+    exact = exact_sums(values)
+    assert sums_of_short_floats(values) == exact
+    monkeypatch.setattr(moments, "_HALF", 24)
+    assert sums_of_short_floats(values) != exact
+
+
+@pytest.mark.parametrize("values", [[2, 5, 5, -1], [4], [], [2, 7], [-9, 3]])
+def test_moments_of_whole_numbers_follow_from_their_counts(values):
+    """Unless a number lies beyond the bins, as in the last two rows."""
+    values, bins = np.array(values, np.int32), WholeBins(-1, 6)
+    spec, index = HistogramSpec("x", bins), np.asarray(bins.index(values))
+    everything = np.full(len(values), True)
+    counts, found = counting.count(values, index, everything, spec)
+    assert counts.sum() == len(values)
+    np.testing.assert_array_equal(found, moments_of(values))
+    if len(values):
+        some = np.arange(len(values)) > 0
+        found = counting.count(values, index, some, spec)[1]
+        np.testing.assert_array_equal(found, moments_of(values[some]))
+
+
 def moments_of(values):
     spec = HistogramSpec("x", None, values.shape[1:] and ("level", *values.shape[1:]))
     return counting.count(values, None, np.full(len(values), True), spec)[1]
