@@ -145,15 +145,8 @@ def describe(
         name += f" ({read_as})" if read_as else ""
     else:
         raw = _frames.columns_of(table, name)
-    where = f"of {name}: {listed(list(raw))}"
-    hint = similar([target], list(raw)) or "Name the column to predict."
-    check(target is None or target in raw, "target", target, f"a column {where}", hint)
     person = None if person is None else str(person)
-    usable = person is None or (person in raw and person != target and person not in leave_out)
-    expected = f"a column other than the target and those left out, {where}"
-    check(usable, "person", person, expected, similar([person], list(raw)))
-    hint = "Name the column that identifies people: person='id' (--person id)."
-    check(person or not rows_per_person, "rows_per_person", rows_per_person, "left out", hint)
+    _check_names(raw, name, target, person, rows_per_person, leave_out)
     stated = limits if isinstance(limits, Mapping) else {}
     columns = tuple(
         described(each, column, stated.get(each))
@@ -173,28 +166,11 @@ def describe(
             "--read encoding=cp1252 (read={'encoding': 'cp1252'})."
         )
     problems += fatal
-    verdict, wrong = "", []
-    if person is not None and rows_per_person is None:
-        problems.append(
-            "state the largest number of rows of a person, which you know without the data: "
-            "--rows-per-person NUMBER (rows_per_person=)."
-        )
-    elif target is not None and limits is not None:
-        try:
-            data_set = prepare(tables.table_of(raw, target, name, name), limits, rules=rules)
-            verdict = "\n".join(["With these bounds:", data_set.summary])
-            wrong = [r.removeprefix("Warning: ") for r in data_set.remarks if r.startswith("Warn")]
-        except ValueError as error:
-            wrong = error.problems if isinstance(error, TableError) else [str(error)]
-        said = [f"the target {target!r} has ", f"columns of {name} must be without missing values"]
-        said += ["values of the target of "] if fatal else []
-        said += [f"{column.name!r} may identify people" for column in columns if column.hint]
-        problems += [each for each in wrong if not each.startswith(tuple(said))]
-    elif person is not None:
-        try:
-            check_people(rules, name, people_in(raw[person]))
-        except ValueError as error:
-            problems.append(str(error))
+    verdict, wrong, more = _tried(raw, name, target, limits, rules)
+    said = [f"the target {target!r} has ", f"columns of {name} must be without missing values"]
+    said += ["values of the target of "] if fatal else []
+    said += [f"{column.name!r} may identify people" for column in columns if column.hint]
+    problems += [*more, *(each for each in wrong if not each.startswith(tuple(said)))]
     fitting = {n: each for n, each in stated.items() if n in raw and not _misfits(n, wrong)}
     in_shell = path is not None
     plan = Plan.of(columns, target, fitting, read or {}, rules, in_shell and has_option(path))
@@ -207,6 +183,55 @@ def describe(
     people = () if person is not None else tuple(shared)
     command = "" if fatal else command
     return Description(name, rows, columns, tuple(problems), command, template, verdict, people)
+
+
+def _check_names(
+    raw: Mapping[str, Any],
+    name: str,
+    target: str | None,
+    person: str | None,
+    rows_per_person: int | None,
+    leave_out: Sequence[str],
+) -> None:
+    """Check that the target and the person are columns of a table, and suit each other."""
+    where = f"of {name}: {listed(list(raw))}"
+    hint = similar([target], list(raw)) or "Name the column to predict."
+    check(target is None or target in raw, "target", target, f"a column {where}", hint)
+    usable = person is None or (person in raw and person != target and person not in leave_out)
+    expected = f"a column other than the target and those left out, {where}"
+    check(usable, "person", person, expected, similar([person], list(raw)))
+    hint = "Name the column that identifies people: person='id' (--person id)."
+    check(person or not rows_per_person, "rows_per_person", rows_per_person, "left out", hint)
+
+
+def _tried(
+    raw: Mapping[str, Any], name: str, target: str | None, limits: Any, rules: RowRules
+) -> tuple[str, Sequence[str], list[str]]:
+    """Return what the stated bounds make of a table, and what a run would refuse.
+
+    Returns:
+        The verdict or "", the problems that preparing the table found, and those with the people.
+    """
+    person = rules.person
+    if person is not None and rules.rows_per_person is None:
+        text = (
+            "state the largest number of rows of a person, which you know without the data: "
+            "--rows-per-person NUMBER (rows_per_person=)."
+        )
+        return "", [], [text]
+    if target is not None and limits is not None:
+        try:
+            data_set = prepare(tables.table_of(raw, target, name, name), limits, rules=rules)
+        except ValueError as error:
+            return "", error.problems if isinstance(error, TableError) else [str(error)], []
+        wrong = [r.removeprefix("Warning: ") for r in data_set.remarks if r.startswith("Warn")]
+        return "\n".join(["With these bounds:", data_set.summary]), wrong, []
+    if person is not None:
+        try:
+            check_people(rules, name, people_in(raw[person]))
+        except ValueError as error:
+            return "", [], [str(error)]
+    return "", [], []
 
 
 def _misfits(name: str, problems: Sequence[str]) -> bool:
