@@ -38,7 +38,7 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 ReturnToService=2
 JobRequeue=1
-KillWait=20
+KillWait=300
 OverTimeLimit=0
 SchedulerParameters=sched_interval=1,bf_interval=1
 PropagateResourceLimits=NONE

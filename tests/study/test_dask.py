@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -359,3 +360,12 @@ def test_a_run_fails_if_only_workers_that_differ_are_left():
     team.look()
     with pytest.raises(ValueError, match="worker a cannot take part, since it differs"):
         dask._leave_out(team, refusal)
+
+
+def test_a_worker_compiles_a_program_once():
+    compiled = []
+    program = SimpleNamespace(batch=1, launch_size=1, compile=compiled.append)
+    made = dask_worker._Program(program, None)
+    made.compile("key")
+    made.compile("key")
+    assert compiled == ["key"]
