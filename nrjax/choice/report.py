@@ -11,6 +11,7 @@ from nrjax._base.notions import Notion
 from nrjax.choice import showing
 from nrjax.choice.candidates import FIXED, PRIVATE
 from nrjax.choice.racing import TIE, Verdict
+from nrjax.study.formats import upper
 from nrjax.study.release_error import Coverage
 
 
@@ -152,8 +153,8 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
     else:
         case = "Take" if is_private else f"{_FREE}, take"
         first = f"{case} {best.name}"
-    first += f": its median epsilon is {best.median:.3g}, and 90 % of runs cost at most "
-    first = " ".join([f"{first}{best.high:.3g}.", *_rivals(rows, best)])
+    first += f": its median epsilon is {upper(best.median, 3)}, and 90 % of runs cost at most "
+    first = " ".join([f"{first}{upper(best.high, 3)}.", *_rivals(rows, best)])
     others = [
         row
         for row in rows
@@ -169,7 +170,7 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
     fixed = ", which needs no test" if other.section.startswith(FIXED) else ""
     covering = (
         f"If the score reads private data, take {other.name}{fixed}: its median epsilon is "
-        f"{other.median:.3g}, which covers the decision to stop."
+        f"{upper(other.median, 3)}, which covers the decision to stop."
     )
     return " ".join([covering, *_rivals(rows, other), first])
 

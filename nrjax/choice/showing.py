@@ -15,6 +15,7 @@ from nrjax._base.notions import Notion
 from nrjax._base.sensitivities import describe_relation
 from nrjax.choice.candidates import PRIVATE
 from nrjax.study.document import html_table
+from nrjax.study.formats import upper
 
 COLUMNS = 88
 """The largest number of columns of the text."""
@@ -113,14 +114,15 @@ def _cells(row: Any) -> tuple[str, ...]:
 
 
 def _estimate(value: float, interval: tuple[float, float]) -> str:
-    """Return a number with the distance to the farther end of its interval, rounded up."""
-    low, middle, high = (f"{each:.3g}" for each in (interval[0], value, interval[1]))
-    if low == high:
+    """Return a number, and the distance to the farther end of its interval, both rounded up."""
+    low, middle, high = f"{interval[0]:.3g}", upper(value, 3), upper(interval[1], 3)
+    shown = float(middle)
+    far = max(abs(end - shown) for end in interval)
+    if interval[0] == interval[1] or f"{interval[0]:.3g}" == f"{interval[1]:.3g}":
         return middle
-    far = max(abs(end - value) for end in interval)
     if not math.isfinite(far) or value == 0:
         return f"{middle} ({low} to {high})"
-    return f"{middle} ±{math.ceil(100 * far / value)}%"
+    return f"{middle} ±{math.ceil(100 * far / shown)}%"
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:

@@ -21,7 +21,7 @@ from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
 from nrjax.papers.whitehouse2022.report import ClaimReporting
 from nrjax.papers.whitehouse2022.study import Problem, cases_of_problem, problem_of
 from nrjax.stopping import accuracy
-from nrjax.study.formats import number, percent
+from nrjax.study.formats import percent, upper
 from nrjax.study.release_error import RELEASE_ERROR
 from nrjax.study.report import AT_FIRST_STEP, Report
 from nrjax.study.results import Results
@@ -93,7 +93,7 @@ class OwnReporting(ClaimReporting):
 
 def _covering(case: Mapping[str, Any]) -> str:
     """Return a sentence on the epsilon of a private test, which covers the decision to stop."""
-    half = f"half of the runs pay at most {number(case['stopping_epsilon']['q50'])}"
+    half = f"half of the runs pay at most {upper(case['stopping_epsilon']['q50'])}"
     covered = "It covers the releases and the decision to stop, if the target is public."
     return f"{case['case']}: {half}. {covered}"
 

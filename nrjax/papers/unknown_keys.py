@@ -19,7 +19,7 @@ from nrjax.datasets import Counts, count_keys, flights, load_counts
 from nrjax.datasets._files import extra
 from nrjax.papers._settings import check_settings
 from nrjax.study import precision
-from nrjax.study.formats import humanise, number, percent
+from nrjax.study.formats import humanise, number, percent, upper
 from nrjax.study.report import Report, notions
 from nrjax.study.reporting import Reporting
 from nrjax.study.results import Results
@@ -88,7 +88,7 @@ class KeyReporting(Reporting):
         for case in summary["cases"]:
             if _is_reduced(case):
                 stop = case["stopping_epsilon"]
-                cells = f"{number(stop['q50'])} (90 %: {number(stop['q90'])})", "enough"
+                cells = f"{upper(stop['q50'])} (90 %: {upper(stop['q90'])})", "enough"
                 rows.append((case["case"], *cells, percent(case["stopped"])))
             else:
                 cells = number(case["one_epsilon"]), number(case["found"]), percent(case["enough"])

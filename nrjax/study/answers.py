@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nrjax.study.formats import number, percent
+from nrjax.study.formats import percent, upper
 
 _LISTED = 3
 """The largest number of cases of which each is named."""
@@ -60,7 +60,7 @@ def _cost(cases: Sequence[Mapping[str, Any]]) -> str:
     if not finite:
         return "infinity, since most runs did not end"
     ranked = sorted(finite, key=lambda case: case["stopping_epsilon"]["q50"])
-    named = [f"{number(case['stopping_epsilon']['q50'])} ({case['case']})" for case in ranked]
+    named = [f"{upper(case['stopping_epsilon']['q50'])} ({case['case']})" for case in ranked]
     if len(named) > _LISTED:
         listed = f"{named[0]} to {named[-1]}, by case"
     else:

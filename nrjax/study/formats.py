@@ -1,5 +1,6 @@
 """Functions that format numbers and names for tables and sentences, and for strict JSON."""
 
+import decimal
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,27 @@ def number(value: float | None) -> str:
     return "inf" if value is None else f"{value:.4g}"
 
 
+def upper(value: float | None, digits: int = 4) -> str:
+    """Return a number as text with so many digits, rounded up, and "inf" for None.
+
+    A sentence that says "at most" needs it. A number is taken as equal to a text that is below it
+    by less than its own rounding to float32.
+    """
+    if value is None or not math.isfinite(value):
+        return "inf" if value is None else f"{value:g}"
+    nearest = f"{value:.{digits}g}"
+    if float(nearest) >= value - abs(value) * 2.0**-23:
+        return nearest
+    rounding = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
+    return f"{float(rounding.create_decimal(decimal.Decimal(value))):.{digits}g}"
+
+
+def lower(value: float, digits: int = 4) -> str:
+    """Return a finite number as text with so many digits, rounded down."""
+    text = upper(-value, digits)
+    return text[1:] if text.startswith("-") else f"-{text}"
+
+
 def humanise(name: str) -> str:
     """Return a name with spaces in place of underscores and dashes."""
     return name.replace("_", " ").replace("-", " ")
@@ -36,12 +58,22 @@ def percent(value: float | None) -> str:
     return f"{shown} %"
 
 
-def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
+def span(ends: Sequence[float | None], low: str = "inf", *, outward: bool = False) -> str:
     """Return an interval as "lower-upper", or one number if both ends are written alike.
 
     A lower end of None is `low`, and an upper one "inf". An interval of all numbers is "unknown".
+
+    Args:
+        ends: lower and upper end.
+        low: text for a lower end of None.
+        outward: whether to round the lower end down and the upper one up, to four digits; a single
+            number is rounded up. Otherwise both are rounded to three digits.
     """
-    first, second = (None if end is None else f"{end:.{digits}g}" for end in ends)
+    first, second = (None if end is None else f"{end:.3g}" for end in ends)
+    if outward:
+        down = upper if ends[0] == ends[1] else lower
+        first = None if ends[0] is None else down(ends[0])
+        second = None if ends[1] is None else upper(ends[1])
     first, second = first or low, second or "inf"
     if first == "-inf":
         return "unknown" if second == "inf" else f"up to {second}"

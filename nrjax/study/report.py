@@ -16,7 +16,7 @@ from nrjax.statistics.sample import Distribution
 from nrjax.study import precision, release_error
 from nrjax.study.document import Report as Report
 from nrjax.study.files import SUMMARY
-from nrjax.study.formats import json_safe, lowest, number, percent, span
+from nrjax.study.formats import json_safe, lowest, number, percent, span, upper
 from nrjax.study.frame import Frame
 
 _PERCENTS = (5, 25, 50, 75, 90, 95)
@@ -224,11 +224,11 @@ def epsilons(case: Mapping[str, Any]) -> tuple[str, ...]:
     if epsilon is None or ends is None:
         return ("-",) * len(EPSILONS)
     return (
-        number(epsilon["q50"]),
-        span(ends["q50"], lowest(case["trials"], 0.5), 4),
+        upper(epsilon["q50"]),
+        span(ends["q50"], lowest(case["trials"], 0.5), outward=True),
         span((epsilon["q25"], epsilon["q75"])),
-        number(epsilon["q90"]),
-        number(epsilon["q95"]),
+        upper(epsilon["q90"]),
+        upper(epsilon["q95"]),
     )
 
 
@@ -242,7 +242,7 @@ def accuracy(summary: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"{case['case']}: {percent(missed['share'])} of the trials that stopped missed the "
             f"goal ({number(case['goal'])}), by {number(missed['q50'])} in the median and "
-            f"{number(missed['max'])} at most."
+            f"{upper(missed['max'])} at most."
         )
     if lines and len({case.get("met") for case in summary["cases"]}) > 1:
         lines.append(

@@ -11,7 +11,7 @@ from nrjax._base.outcome import Outcome, Status
 from nrjax.statistics.sample import Sample
 from nrjax.study import formats, report
 from nrjax.study.case import FIELDS
-from nrjax.study.formats import lowest, span, within
+from nrjax.study.formats import lower, lowest, span, upper, within
 from nrjax.study.results import Outcomes
 from tests.invented import invented
 from tests.study import cheap
@@ -168,8 +168,24 @@ def test_intervals_in_tables_look_no_shorter_than_they_are():
     assert span((None, None), lowest(1000, 0.5)) == "inf"
     assert span((None, None), lowest(5, 0.5)) == "unknown"
     assert span((None, 2.0), lowest(5, 0.5)) == "up to 2"
-    assert span((3.6336, 3.6344), digits=4) == "3.634"
-    assert span((3.6336, 3.6351), digits=4) == "3.634-3.635"
+    assert span((3.6336, 3.6344)) == "3.63"
+    assert span((3.6336, 3.6351)) == "3.63-3.64"
+    assert span((3.6336, 3.6351), outward=True) == "3.633-3.636"
+    assert span((3.6331, 3.6331), outward=True) == "3.634"
+    # A sentence with "at most" is true of the number that was rounded.
+    assert [upper(x) for x in (2.0, 155.03, 0.123401, 0.0, None)] == [
+        *"2",
+        "155.1",
+        "0.1235",
+        *"0",
+        "inf",
+    ]
+    assert upper(float(np.float32(0.1))) == "0.1"
+    assert (upper(-2.34567), lower(-2.34567), lower(155.09)) == ("-2.345", "-2.346", "155")
+    rng = np.random.default_rng(0)
+    for value in 10 ** rng.uniform(-6, 6, 500):
+        assert float(lower(value, 3)) <= value * (1 + 2e-7)
+        assert value * (1 - 2e-7) <= float(upper(value, 3)) <= value * 1.011
     # Rounding makes no fraction 0 or 1.
     shares = [formats.percent(value) for value in (1.0, 0.999999, 0.0, None)]
     assert shares == ["100 %", "99.9999 %", "0 %", "-"]

@@ -9,7 +9,7 @@ from nrjax.papers import _claims as claims
 from nrjax.papers._claims import Cases, group_by
 from nrjax.statistics.intervals import binomial_interval
 from nrjax.study import precision
-from nrjax.study.formats import humanise, json_safe, number, within
+from nrjax.study.formats import humanise, json_safe, upper, within
 from nrjax.study.report import Report
 from nrjax.study.reporting import Reporting
 from nrjax.study.results import Results
@@ -147,7 +147,7 @@ def _median(case: Mapping[str, Any]) -> str:
 
 
 def _tail(case: Mapping[str, Any]) -> str:
-    return f"{number(_epsilon(case, 'q90'))}, {number(_epsilon(case, 'q95'))}"
+    return f"{upper(_epsilon(case, 'q90'))}, {upper(_epsilon(case, 'q95'))}"
 
 
 def _cheapest(cases: Cases) -> str:
