@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from typing import Any, NamedTuple
 
 from nrjax._base.fields import explain_fields
+from nrjax.study.formats import lower, upper
+
+COLUMNS = 88
+"""The largest number of columns of the text of an audit."""
 
 
 @explain_fields
@@ -36,7 +41,7 @@ def _rounded_down(number: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """The verdict of `nrjax.audit`, and its evidence. Print it for one or two sentences.
+    """The verdict of `nrjax.audit`, and its evidence. Print it for a few sentences.
 
         >>> def score(release):
         ...     return -jnp.abs(release - 120.0)
@@ -82,7 +87,7 @@ class Audit:
     bounds: tuple[tuple[int, float], ...] = ()
 
     def __str__(self) -> str:
-        low, high = (f"{end:.4g}" for end in self.interval)
+        low, high = lower(self.interval[0]), upper(self.interval[1])
         after = f"and {self.stated:.4g} is stated ({self.trials:,} trials, level {self.level:.4g})."
         worst: Any = self.worst
         if self.reason == "distribution":
@@ -107,7 +112,8 @@ class Audit:
         if isinstance(worst, Worst) and self.verdict == "violated":
             where = f", look {worst.step}" if worst.step >= 0 else ""
             text += f" The worst is trial {worst.trial}{where}, seed {worst.seed}."
-        return " ".join(filter(None, (text, self._bound, self._power, self.remark)))
+        sentences = " ".join(filter(None, (text, self._bound, self._power, self.remark)))
+        return textwrap.fill(sentences, COLUMNS, break_on_hyphens=False, break_long_words=False)
 
     @property
     def epsilon(self) -> float:

@@ -48,7 +48,7 @@ class Audit:
                 continue
             result = audit(trial, **options)
             verdicts.append(result.verdict)
-            print(f"{name}: {result}")
+            print(f"{name}:\n{result}")
         check(verdicts, "study", self.study, "a study with an interaction that can be audited")
         if "violated" in verdicts:
             raise SystemExit(1)

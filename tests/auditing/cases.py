@@ -15,6 +15,11 @@ TIMES = np.geomspace(1000.0, 10.0, 20)
 LINE = nrjax.LinearBoundary.tight_at_epsilon(0.5, 1.0, DELTA)
 
 
+def flat(audit):
+    """Return the text of an audit on one line."""
+    return " ".join(str(audit).split())
+
+
 class Fixed(nrjax.Utility):
     """A utility of the data, whatever the release."""
 

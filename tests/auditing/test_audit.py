@@ -20,6 +20,7 @@ from tests.auditing.cases import (
     HONEST,
     Key,
     brownian,
+    flat,
     interaction,
     unknown_keys,
     variant,
@@ -183,20 +184,21 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     audit = nrjax.audit(made, trials=1024)
     assert audit.verdict == "not enough trials"
     assert str(audit).startswith("Not enough trials: the probability that the realised loss")
+    assert max(map(len, str(audit).splitlines())) <= 88
     assert audit.needed == losses._LEAST
     holds = nrjax.audit(made)
     assert holds.verdict == "holds"
     assert 0.9 < holds.refutable < 1
-    assert f"Noise of {holds.refutable:g} of the stated scale or less would be" in str(holds)
+    assert f"Noise of {holds.refutable:g} of the stated scale or less would be" in flat(holds)
     violated = nrjax.audit(made, delta=1e-7)
     assert (violated.verdict, violated.reason) == ("violated", "mean")
-    assert f"look {violated.worst.step}, seed 0" in str(violated)
+    assert f"look {violated.worst.step}, seed 0" in flat(violated)
     pair = variant(6, ZEROS, ONES)
-    assert "failed" not in str(audit)
+    assert "failed" not in flat(audit)
     assert losses._uncounted(np.array([-np.inf, 0.5, -np.inf])).startswith("2 of 3 trials failed")
     unsure = nrjax.audit(*pair, delta=np.float64(0.0), trials=200)
     assert unsure.verdict == "not enough trials"
-    assert "cannot be seen" in str(unsure)
+    assert "cannot be seen" in flat(unsure)
     *honest, options = HONEST["key"]()
     few = options | {"trials": 2000}
     assert [nrjax.audit(*honest, seed=seed, **few).needed for seed in range(5)] == [None] * 5
@@ -212,7 +214,7 @@ def test_transcripts_of_trials_that_fail_are_counted():
     counts = [statuses[nrjax.Status.NAN_UTILITY] for *_, statuses in tables]
     assert min(counts) > 0
     audit = pairs.audit(*trials, 0.0, trials=400, level=0.99, seed=0)
-    assert "of 800 trials of both data sets failed: NAN_UTILITY (the utility" in str(audit)
+    assert "of 800 trials of both data sets failed: NAN_UTILITY (the utility" in flat(audit)
 
 
 @pytest.mark.usefixtures("unplanted")
@@ -261,7 +263,7 @@ def test_a_public_test_of_a_private_score_is_found():
     assert nrjax.audit(first, public(51.0, 51.0), trials=8000).verdict == "violated"
     honest = nrjax.audit(first, public(51.0, 50.0))  # the score has a fixed target
     assert honest.verdict == "holds"
-    assert "The decision to stop is not audited" in str(honest)
+    assert "The decision to stop is not audited" in flat(honest)
     same = nrjax.laplace(50.0, sensitivity=1.0).until(lambda release: -release, at_least=0.0)
     assert "decision" not in str(nrjax.audit(same))
 
@@ -289,7 +291,7 @@ def test_the_command_audits_the_cases_of_a_file(tmp_path, capsys):
     path.write_text(STUDY)
     assert main(["audit", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "honest: Holds: the probability" in out
+    assert "honest:\nHolds: the probability" in out
     assert "custom: Not audited, since" in out
     assert "keys: Not audited: its noise needs the neighbouring data" in out
     planted = "Planted(nrjax.PureGuarantee(1.0), 0.5)"

@@ -10,7 +10,7 @@ from scipy import stats
 import nrjax
 from nrjax.auditing import tilted
 from nrjax.simulation import montecarlo
-from tests.auditing.cases import PAIRS, interaction, rule_pair
+from tests.auditing.cases import PAIRS, flat, interaction, rule_pair
 
 pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 LEVEL, TRIALS = 0.99, 4096
@@ -129,7 +129,7 @@ def test_the_noise_that_holds_would_have_refuted_is_refuted(kind, least):
     audit = nrjax.audit(honest)
     assert audit.verdict == "holds"
     assert least < audit.refutable < 1
-    assert f"Noise of {audit.refutable:g} of the stated scale or less would be" in str(audit)
+    assert f"Noise of {audit.refutable:g} of the stated scale or less would be" in flat(audit)
     process = {"laplace": Quiet, "linear": QuietBrownian}[kind]
 
     def found(scale):
@@ -148,7 +148,7 @@ def test_transcripts_say_which_noise_they_would_have_refuted():
     audit = nrjax.audit(made, 1.0, trials=20_000)
     assert audit.verdict == "not enough trials"
     assert 0.05 < audit.refutable < 1
-    assert f"Noise of {audit.refutable:g} of" in str(audit)
+    assert f"Noise of {audit.refutable:g} of" in flat(audit)
 
     class Half(nrjax.IndependentLaplace):
         scale: float = nrjax.static(default=1.0)
@@ -165,7 +165,7 @@ def test_transcripts_say_which_noise_they_would_have_refuted():
 def test_a_rule_without_noise_on_the_value_has_no_refutable_scale():
     audit = nrjax.audit(*rule_pair(nrjax.AboveThreshold(0.5, 1.0, 1.0)), **PAIRS)
     assert audit.refutable == 0
-    assert "smaller scale than stated would not be refuted" in str(audit)
+    assert "smaller scale than stated would not be refuted" in flat(audit)
 
 
 @pytest.mark.long

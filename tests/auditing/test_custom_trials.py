@@ -9,7 +9,7 @@ import pytest
 
 import nrjax
 from nrjax.auditing.tilted import Reported
-from tests.auditing.cases import Loss, Shown
+from tests.auditing.cases import Loss, Shown, flat
 
 pytestmark = pytest.mark.numerical
 
@@ -44,7 +44,7 @@ def test_a_loss_of_nan_hides_no_violation():
     audit = nrjax.audit(Sometimes(), delta=0.0)
     assert (audit.verdict, audit.reason) == ("violated", "loss")
     assert audit.worst.excess == pytest.approx(4.0, abs=1e-3)
-    assert "trials failed, reported NaN, or stated" in str(audit)
+    assert "trials failed, reported NaN, or stated" in flat(audit)
 
 
 @pytest.mark.parametrize(
