@@ -110,20 +110,20 @@ _RULES = {
         bounds_losses=True,
         survives_post_processing=True,
         implied=(Notion.PURE, Notion.PROBABILISTIC, Notion.HOCKEY_STICK),
-        meaning="a realised loss never exceeds epsilon",
+        meaning="no run loses more privacy than its epsilon",
     ),
     Notion.PROBABILISTIC: _Rule(
         bounds_losses=True,
         survives_post_processing=False,
         implied=(Notion.PROBABILISTIC, Notion.HOCKEY_STICK),
-        meaning="a realised loss exceeds epsilon with probability at most delta",
+        meaning="a run loses more privacy than its epsilon with probability at most delta",
     ),
     Notion.HOCKEY_STICK: _Rule(
         bounds_losses=False,
         survives_post_processing=True,
         implied=(Notion.HOCKEY_STICK,),
-        meaning="P(S) <= int_S exp(epsilon) dP' + delta for every set S of transcripts, while "
-        "a realised loss may exceed epsilon more often than with probability delta",
+        meaning="P(S) <= int_S exp(epsilon) dP' + delta for every set S of transcripts. "
+        "Runs may lose more privacy than their epsilon more often than with probability delta",
     ),
     # With a constant epsilon it is hockey-stick, and with an ex-post epsilon it is not defined.
     Notion.DIFFERENTIAL_PRIVACY: _Rule(

@@ -4,7 +4,7 @@ Trials are added in doubling rounds, with common random numbers, to the candidat
 they can change. Two candidates are compared by the signs of paired differences, because the mean of
 epsilons with heavy tails says little. The statistics of `nrjax.statistics.anytime` make all
 statements valid at all times together, with probability at least `level`. They are made for each
-pair, so that every verdict is about the final leader, whoever led before.
+pair, so that every verdict is about the final leader, whichever candidate led before.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class Comparison(NamedTuple):
     """The costs of two candidates in their common trials, and statements that are shown by them.
 
     Attributes:
-        dearer: number of trials in which the first costs more, by more than the indifference zone.
+        costlier: number of trials in which the first costs more, by over the indifference zone.
         cheaper: number of trials in which the second costs more, by more than the zone.
         trials: number of common trials.
         alpha: probability with which each statement may be false.
     """
 
-    dearer: int
+    costlier: int
     cheaper: int
     trials: int
     alpha: float
@@ -124,9 +124,9 @@ class Comparison(NamedTuple):
         return anytime.log_wealth(self.trials - count, count) >= -math.log(self.alpha)
 
     @property
-    def is_dearer(self) -> bool:
+    def is_costlier(self) -> bool:
         """Whether the first costs more in more than half of the trials."""
-        return self._is_minority(self.trials - self.dearer)
+        return self._is_minority(self.trials - self.costlier)
 
     @property
     def is_cheaper(self) -> bool:
@@ -141,18 +141,18 @@ class Comparison(NamedTuple):
     @property
     def is_equal(self) -> bool:
         """Whether each costs more in less than half of the trials."""
-        return self.is_not_cheaper and self._is_minority(self.dearer)
+        return self.is_not_cheaper and self._is_minority(self.costlier)
 
     @property
     def is_tied(self) -> bool:
         """Whether each costs more in less than half of the trials plus `TIE`."""
-        most = max(self.dearer, self.cheaper)
+        most = max(self.costlier, self.cheaper)
         return anytime.interval(most, self.trials, self.alpha)[1] < 0.5 + TIE
 
     @property
     def is_decided(self) -> bool:
         """Whether further trials would hardly change the verdict."""
-        return self.is_dearer or self.is_cheaper or self.is_equal
+        return self.is_costlier or self.is_cheaper or self.is_equal
 
 
 def race(
@@ -190,8 +190,8 @@ def _compare(entries: Mapping[str, Entry], first: str, second: str, limits: Limi
     common = min(entries[first].epsilon.size, entries[second].epsilon.size)
     one, other = (entries[name].epsilon[:common] for name in (first, second))
     zone, statements = 1 + limits.indifference, 3 * len(entries) * (len(entries) - 1)
-    dearer, cheaper = int(np.sum(one > zone * other)), int(np.sum(other > zone * one))
-    return Comparison(dearer, cheaper, common, limits.alpha / statements)
+    costlier, cheaper = int(np.sum(one > zone * other)), int(np.sum(other > zone * one))
+    return Comparison(costlier, cheaper, common, limits.alpha / statements)
 
 
 def _leader(entries: Mapping[str, Entry], limits: Limits) -> str | None:
@@ -205,7 +205,7 @@ def _leader(entries: Mapping[str, Entry], limits: Limits) -> str | None:
         name
         for name in known
         if not any(
-            _compare(entries, name, other, limits).is_dearer for other in known if other != name
+            _compare(entries, name, other, limits).is_costlier for other in known if other != name
         )
     ]
     return min(unbeaten or known, key=lambda name: entries[name].median, default=None)
@@ -224,7 +224,7 @@ def _needed(entries: Mapping[str, Entry], limits: Limits) -> list[str]:
         compared = _compare(entries, name, leader, limits)
         if not compared.is_decided:
             needed |= {name, leader}
-        elif entry.reached is None and not compared.is_dearer:
+        elif entry.reached is None and not compared.is_costlier:
             needed.add(name)
     return [name for name in entries if name in needed]
 
@@ -263,7 +263,7 @@ def _verdicts(
         verdict = Verdict.UNDECIDED
         if entry.reached is False:
             verdict = Verdict.MISSED
-        elif compared.is_dearer:
+        elif compared.is_costlier:
             verdict = Verdict.DEARER
         elif entry.reached and compared.is_equal:
             verdict = Verdict.EQUAL

@@ -66,7 +66,7 @@ class Cluster:
 
     def given(self, client: Any) -> dict[str, Any]:
         """Return the arguments of `Study.run` for a client from `client`."""
-        own = None if self.workers is None else _OWN_TIMEOUT  # nobody starts them again
+        own = None if self.workers is None else _OWN_TIMEOUT  # nothing starts them again
         timeout = own if self.worker_timeout is None else self.worker_timeout
         return {"client": client, "worker_timeout": timeout}
 

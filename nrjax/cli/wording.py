@@ -19,7 +19,7 @@ _OF_TABLES = (
 """The options of all commands that read a table."""
 
 _GIVEN = re.compile(r"(\(got .*?\)(?=[.,;:\n]|$))", re.DOTALL)
-"""What the user gave, which is shown as it is."""
+"""A value that the user gave, which is shown as it is."""
 
 _LITERAL = r"""(?:'[^']*'|"[^"]*"|\{[^{}]*\}|\[[^\[\]]*\]|\([^()]*\)|True\b|\d+(?![\w:]|[.,]\d))"""
 

@@ -158,7 +158,7 @@ def number_of(entry: Any) -> int | float | None:
 
 
 def canonical(entry: Any) -> Any:
-    """Return an entry in a form that does not depend on the entries beside it.
+    """Return an entry in a form that does not depend on the entries next to it.
 
     NumPy and pandas hold a column in one type: a single text or fraction makes "7" or 7.0 of each
     7. What is done to a row must not depend on other rows.

@@ -124,6 +124,8 @@ def prepare(
     features += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
     on_rows = "; ".join([counted(len(x), "row"), *_on_rows(rules, read.done)])
     of = f"{task} regression of {goal.done} on {', '.join(features)}"
+    if x.shape[1] != len(read.made):
+        of += f" ({counted(len(read.made), 'column')} become {counted(x.shape[1], 'number')})"
     summary = (escaped(f"{table.title}: {of}; {on_rows}."), escaped(f"{way} {done}. {taken}."))
     most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)
     remarks = (*summary, *warned)
@@ -167,7 +169,7 @@ class _ReadColumns(NamedTuple):
         limits: bounds by column, or None if columns are taken as they are.
         goal: the target.
         made: the features that each column became, by name.
-        derived: "the task", in a list, if the data decided it.
+        derived: what the data say by having decided the task, in a list, if they did.
         from_data: name of the bounds that were taken from the data, or "".
         done: what was done to rows and cells.
         shared: warnings about columns that may identify people who have several rows.
@@ -204,9 +206,11 @@ def _read_columns(
         columns.pop(target, None)
     derived, is_inferred = [], task is None
     if is_inferred and target in columns:
-        derived = ["the task"] if columns[target].dtype.kind != "b" else []
         with problems:
             task = _columns.infer_task(where, columns[target])
+            if columns[target].dtype.kind != "b":
+                has = "has" if task == "logistic" else "does not have"
+                derived = [f"that the target {has} two values"]
     if isinstance(bounds, str):
         limits, from_data = bounds_of_data(columns, target, task)
     else:
@@ -309,11 +313,13 @@ def _within_unit_norm(
     `longest` and `divisor` are upper bounds of the l1 and the l2 norm of a row, or None.
     """
     if divisor is not None:
-        x, done, derived = x / divisor, f"All rows are divided by {_root(divisor)}", ""
+        x, derived = x / divisor, ""
+        done = f"All rows are divided by {_root(divisor)}, so that none is longer than 1"
     elif normalise != "max_l1":
-        x, done, derived = unit_l2_rows(x), "Each row is divided by its l2 norm", ""
+        x, done, derived = unit_l2_rows(x), "Each row is scaled to length 1", ""
     elif longest is not None:
-        x, done, derived = x / longest, f"All rows are divided by {longest}", ""
+        x, derived = x / longest, ""
+        done = f"All rows are divided by {longest}, so that no l1 norm is above 1"
     else:
         derived = "the largest l1 norm of a row"
         x, done = divided_by_largest_l1_norm(x), f"All rows are divided by {derived}"

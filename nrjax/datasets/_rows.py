@@ -19,7 +19,7 @@ from nrjax.datasets._cells import (
 )
 
 Missing = Literal["refuse", "drop"] | Mapping[str, Any]
-"""What becomes of missing cells: rows are refused or dropped, or columns get a stated value."""
+"""A rule for missing cells: rows are refused or dropped, or columns get a stated value."""
 
 MOST_NAMES = 10
 """Largest number of columns that a message names."""
@@ -236,7 +236,7 @@ def _filled(name: str, cells: np.ndarray, gaps: np.ndarray, value: Any) -> np.nd
 
 
 def check_people(rules: RowRules, where: str, people: Sequence[Any]) -> None:
-    """Check that nobody has more rows than stated."""
+    """Check that no person has more rows than stated."""
     most = rules.rows_per_person
     assert most is not None
     sizes = Counter(map(canonical, people)).values()

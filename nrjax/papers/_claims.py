@@ -76,10 +76,10 @@ def paired_difference(
 
 
 def data_sentences(cases: Cases, detail: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """Return a sentence on each task's data: the size, `detail(case)` and the optimum."""
+    """Return sentences on each task's data: the size, the best loss and `detail(case)`."""
     return [
-        f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, {detail(case)}; "
-        f"penalised optimum {case['optimum']:.6g} (gradient norm {case['gradient_norm']:.1g})."
+        f"{data} ({task} regression): {case['rows']:,} rows of {case['dimension']} numbers each. "
+        f"The best model has a loss of {case['optimum']:.4g}, penalty included. {detail(case)}"
         for (task, data), (case, *_) in group_by(cases, "task", "data").items()
     ]
 

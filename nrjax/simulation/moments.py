@@ -111,7 +111,7 @@ def moments_of_whole_numbers(lowest: int, counts: np.ndarray) -> np.ndarray:
 
 
 def _largest(values: np.ndarray) -> float:
-    """Return the largest magnitude of any number; NaN if there is one."""
+    """Return the largest magnitude of any number, or NaN if there is one."""
     if not values.size:
         return 0.0
     return float(np.maximum(values.max(), -values.min()))

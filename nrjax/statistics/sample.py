@@ -66,7 +66,7 @@ class Distribution:
 
     @property
     def size(self) -> int:
-        """The number of bins, or of distinct values if they are exact; 0 for moments only."""
+        """The number of bins, or of distinct values if they are exact, or 0 for moments only."""
         return 0 if self._histogram is None else self._histogram[0].size
 
     def order_statistic(self, rank: int) -> tuple[float, float]:

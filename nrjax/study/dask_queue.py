@@ -55,7 +55,7 @@ class Waiting:
         return Task(*name, span.start, size)
 
     def took(self, task: Task, trials: int, seconds: float) -> Task:
-        """Return the first trials of a task, which took some seconds; the rest is queued again."""
+        """Return the first trials of a task, which took some seconds, and queue the rest again."""
         self._rate[task.case, task.name] = trials / max(seconds, 1e-9)
         rest = range(task.first + trials, task.first + task.trials)
         if rest:

@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, value: object) -> Part | None:
-        """Return a part given as a pair of integers, or as text such as "3/100"; None for None.
+        """Return a part given as a pair of integers, or as text such as "3/100", or None for None.
 
         Raises:
             ValueError: the value is no part.
@@ -137,7 +137,7 @@ def _check_count(folder: Path, part: Part) -> None:
 
 @contextlib.contextmanager
 def _held(path: Path, *, patience: float = 0.0, note: bool = True) -> Iterator[None]:
-    """Hold the lock of a file, with a note beside it on who holds it."""
+    """Hold the lock of a file, with a note next to it on who holds it."""
     import filelock
 
     held, beside = filelock.FileLock(path), path.with_name(path.name + _NOTE)

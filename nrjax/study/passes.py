@@ -131,7 +131,7 @@ class CasePass(abc.ABC):
 
     @property
     def goal(self) -> float | None:
-        """The goal of counted outcomes, NaN without one; None if trials have no outcomes."""
+        """The goal of counted outcomes, NaN without one, or None if trials have no outcomes."""
         return None
 
     def histograms(self) -> Specs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ _HOW_TO_READ = (
     "a single number if it lies in one level of the grid). "
     'At most one run in ten pays more than the number under "9 of 10", and one in twenty more '
     'than that under "19 of 20".',
-    "Releases: half of the runs made at most so many.",
+    "Releases: half of the runs made at most this many.",
 )
 
 
@@ -260,8 +261,7 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
         if case.get("notion") is not None:
             cases_of.setdefault(case["notion"], []).append(case["case"])
             delta = case.get("delta")
-            text = f" (delta = {delta:.4g})" if isinstance(delta, float) and delta > 0 else ""
-            stated.setdefault(case["notion"], set()).add(text)
+            stated.setdefault(case["notion"], set()).add(_odds(delta))
     lines = []
     for notion, cases in cases_of.items():
         whose = ", ".join(cases) if len(cases_of) > 1 else "all cases"
@@ -274,6 +274,15 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
             "one need not be the better."
         )
     return lines
+
+
+def _odds(delta: Any) -> str:
+    """Return a positive delta as text, also as one of so many runs, or ""."""
+    if not isinstance(delta, float) or delta <= 0:
+        return ""
+    runs = math.floor(1 / delta * (1 + 1e-6))  # for a delta that was rounded to float32
+    often = f", one of {runs:,} runs" if runs > 1 else ""
+    return f" (delta = {delta:.4g}{often})"
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:

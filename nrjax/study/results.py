@@ -30,7 +30,7 @@ _SIMULATED = (
     "These are simulated runs, and no release: floating-point noise, the random generator and the "
     "duration of a run reveal more than epsilon covers."
 )
-"""What no stated epsilon covers, in every report of a run."""
+"""A sentence on leaks that no stated epsilon covers, for every report of a run."""
 
 
 class Results(Reported):

@@ -57,7 +57,7 @@ def false_statements(name, entries):
     """Return the verdicts of a race that are not true."""
     states, hits = RACES[name]
 
-    def dearer(first, second):
+    def costlier(first, second):
         """Return the probability that one costs more than another by more than the zone."""
         pairs = [(chance, costs[int(first)], costs[int(second)]) for chance, costs in states]
         return sum(chance for chance, one, other in pairs if one > ZONE * other)
@@ -65,14 +65,14 @@ def false_statements(name, entries):
     best = next((each for each, entry in entries.items() if entry.verdict.leads), None)
     rivals = [other for other in entries if other != best and hits[int(other)] >= 0.9]
     no_better = all(
-        dearer(best, other) <= 0.5 + 1e-9 or entries[other].verdict is Verdict.TIED
+        costlier(best, other) <= 0.5 + 1e-9 or entries[other].verdict is Verdict.TIED
         for other in rivals
         if best is not None
     )
     wrong = []
     for each, entry in entries.items():
         meets, verdict = hits[int(each)] >= 0.9, entry.verdict
-        more, less = (0, 0) if best is None else (dearer(each, best), dearer(best, each))
+        more, less = (0, 0) if best is None else (costlier(each, best), costlier(best, each))
         true = {
             Verdict.BEST: meets and no_better,
             Verdict.LEADER: meets,

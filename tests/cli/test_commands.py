@@ -322,7 +322,7 @@ def test_your_own_table_needs_no_study(tmp_path, monkeypatch):
     assert levels[-1] > 19.9  # more if the noise of the private test needs it
     remarks = study.cases["logistic-laplace-public"].labels["remarks"]
     assert "churned (no is -1, yes is 1) on age [0, 100], city (2 categories)" in remarks[0]
-    assert remarks[1].endswith("not private: the task, the categories of city.")
+    assert remarks[1].endswith("two values, the categories of city.")
     kind = type(study.settings)
     assert from_json(kind, json.loads(json.dumps(to_json(study.settings)))) == study.settings
     assert study.settings.data == str(tmp_path / "churn.csv")

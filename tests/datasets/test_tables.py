@@ -10,6 +10,8 @@ from nrjax.datasets import PrivacyLeakWarning, _columns, from_file, from_frame, 
 
 pandas = pytest.importorskip("pandas")
 
+TWO, MORE = (f"that the target {has} two values" for has in ("has", "does not have"))
+
 # `test_columns.py` checks warnings about values outside of stated bounds.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.* lie outside its bounds", "ignore:.* are none of its"
@@ -204,11 +206,12 @@ def test_stated_bounds_decide_everything():
     done, privacy = data.summary.split("\n")
     assert done == (
         "table: logistic regression of left (yes is -1, no is 1) on age [18, 90] (2 clipped), "
-        "city (2 categories; others: 1), vip [0, 1], intercept; 4 rows."
+        "city (2 categories; others: 1), vip [0, 1], intercept (3 columns become 5 numbers); "
+        "4 rows."
     )
     assert privacy.endswith(
-        "The intercept is sqrt(1.5). All rows are divided by sqrt(4.5). Taken from the data, and "
-        "so not private: the kind of vip."
+        "The intercept is sqrt(1.5). All rows are divided by sqrt(4.5), so that none is longer "
+        "than 1. Taken from the data, and so not private: the kind of vip."
     )
     remarks = "\n".join(data.remarks)
     assert repr(data) == f"Dataset('table', 'logistic', 4 rows, 5 features)\n{remarks}"
@@ -236,7 +239,7 @@ def test_no_other_row_changes_a_row(rows):
 @pytest.mark.parametrize(
     ("frame", "options", "taken"),
     [
-        (FRAME, {"bounds": {"age": (18, 90)}}, "the task, the labels of left, the categories of"),
+        (FRAME, {"bounds": {"age": (18, 90)}}, f"{TWO}, the labels of left, the categories of"),
         (
             FRAME,
             {"bounds": "data"} | LABELS,
@@ -246,14 +249,14 @@ def test_no_other_row_changes_a_row(rows):
         (
             AGES,
             {"bounds": {"age": (0, 90)}, "target": "age"},
-            "the task, the categories of city, the kind of vip.",
+            f"{MORE}, the categories of city, the kind of vip.",
         ),
         (
             AGES,
             {"bounds": "data", "target": "age"},
-            "the task, the categories of city, the kind of vip, the bounds",
+            f"{MORE}, the categories of city, the kind of vip, the bounds",
         ),
-        (FRAME | {"age": [True] * 4}, {}, "the task, the labels of left, the kind of age, the"),
+        (FRAME | {"age": [True] * 4}, {}, f"{TWO}, the labels of left, the kind of age, the"),
     ],
 )
 @FROM_DATA

@@ -157,7 +157,8 @@ def _cheapest(cases: Cases) -> str:
 
 
 def _perturbation(case: Mapping[str, Any]) -> str:
-    return f"{case['perturbation']} perturbation, lambda {case['regularisation']:g}"
+    kind = str(case["perturbation"]).capitalize()
+    return f"{kind} perturbation, with a penalty of lambda {case['regularisation']:g}."
 
 
 def _guarantees(cases: Cases) -> list[str]:

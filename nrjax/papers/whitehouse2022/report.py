@@ -73,7 +73,6 @@ class ClaimReporting(Reporting):
         remarks = (
             *claims.data_sentences(cases, _target),
             *claims.data_remarks(cases),
-            _lower_goal(cases[0]),
             *private_tests(cases),
             *table.remarks,
             "Every percentage of a case in the figures is right to "
@@ -89,15 +88,13 @@ class ClaimReporting(Reporting):
 
 
 def _target(case: Mapping[str, Any]) -> str:
-    within = case.get("curve_within")
-    accuracy = "" if within is None else f", losses in figures exact to within {within:.2g}"
-    return f"target loss {case['target']:.4g}{accuracy}"
-
-
-def _lower_goal(case: Mapping[str, Any]) -> str:
-    """Return a sentence on the option that lowers the goal."""
+    more = case["target"] / case["optimum"] - 1 if case["optimum"] > 0 else 0.0
+    by = f", {100 * more:.3g} % more" if more > 0 else ""
     option = "--target-fraction" if "target_fraction" in case else "--target-loss"
-    return f"A model is good enough if its loss is at most the target loss, which {option} sets."
+    return (
+        f"A model is good enough if its loss is at most {case['target']:.4g}{by}. {option} sets "
+        "this target."
+    )
 
 
 def _advice(results: Results, summary: Mapping[str, Any]) -> list[str]:
