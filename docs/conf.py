@@ -24,7 +24,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "attrs_inline"
 myst_heading_anchors = 4
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(DOCS / "_build" / "notebooks")
-nb_execution_timeout = 600
+nb_execution_timeout = 1800  # seconds of a cell, on a busy machine too
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
