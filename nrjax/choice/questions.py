@@ -25,7 +25,6 @@ from nrjax._base.validation import (
     check_normal,
     check_number,
 )
-from nrjax.choice.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.choice.question import Custom, Question
 from nrjax.engine.checks_between_parts import holds_releases
 from nrjax.engine.interaction import Interaction
@@ -33,6 +32,7 @@ from nrjax.engine.mechanism import Mechanism, brownian, discrete_laplace, laplac
 from nrjax.erm import LogisticProblem, ObjectivePerturbation, RidgeProblem, trivial_losses
 from nrjax.erm.objective import most_rows
 from nrjax.processes import DiscreteLaplace
+from nrjax.statistics.closed_forms import times_at_distance, times_by_curvature, times_within
 from nrjax.study.case import Case
 
 DELTA = 1e-6

@@ -13,18 +13,14 @@ from nrjax.datasets import Dataset, tables
 from nrjax.datasets._reading import FILES, is_table
 from nrjax.datasets._rows import RowRules
 from nrjax.erm import TrivialLosses, default_regularisation, trivial_losses
-from nrjax.guarantees.notions import PUBLIC_TEST
+from nrjax.erm.one_release import bounded_release
 from nrjax.papers import OWN_TABLE, _scores, whitehouse2022
-from nrjax.papers._claims import Cases
+from nrjax.papers._own_report import OwnReporting
 from nrjax.papers._scores import HELD_OUT, Part
 from nrjax.papers._settings import parsed_missing, parsed_read, stated_bounds
-from nrjax.papers.whitehouse2022.report import ClaimReporting
 from nrjax.papers.whitehouse2022.study import Problem, cases_of_problem, problem_of
 from nrjax.stopping import accuracy
-from nrjax.study.formats import percent, upper
 from nrjax.study.release_error import RELEASE_ERROR
-from nrjax.study.report import AT_FIRST_STEP, Report
-from nrjax.study.results import Results
 from nrjax.study.study import Study
 
 _SMALL = 0.01
@@ -39,79 +35,12 @@ _MOST = 1000.0
 
 _NO_TEST = (
     "The private test is left out, since its noise fits the target only from an epsilon of about "
-    "{epsilon:.3g} on. No epsilon of this run covers the decision to stop. Take a higher "
+    "{epsilon:.3g} on. No epsilon of these runs covers the decision to stop. Take a higher "
     "--target-fraction, or state --highest-epsilon to run the test."
 )
 
 _ABOVE_TEST = 2.0
 """Largest epsilon of the grid, as a multiple of the one at which a private test's noise fits."""
-
-_GRID_FROM_ROWS = (
-    "The largest epsilon of the grid was computed from your rows, and with it every level, which "
-    "epsilon does not cover. For a release, state --highest-epsilon and --target-loss."
-)
-
-_OF_PUBLIC = (
-    f"{PUBLIC_TEST} ({{cases}}): this is the cost if stopping costs nothing, that is if the score "
-    "reads no private data. The score here is the loss on your rows, so that it is too small for a "
-    "release."
-)
-_COVERED = "For an epsilon that covers the stop: --test reduced_above_threshold."
-
-
-class OwnReporting(ClaimReporting):
-    """The report of a regression on your table: stopping epsilons, and scores of the models."""
-
-    def measure(self, results: Results, case: str) -> dict[str, Any]:
-        """Return quantiles of the scores of the models that stopped, for a summary."""
-        return _scores.measure(results, case)
-
-    def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
-        """Return the report of `whitehouse2022`, with the scores of the models."""
-        table, cases = super().report(results, summary), summary["cases"]
-        public, title = [case["case"] for case in cases if case["test"] == "public"], table.title
-        if len(public) == len(cases):
-            public = ["all cases"]
-            title += ", without the cost of the decision to stop"
-        remarks = [
-            *_scores.sentences(cases[0]),
-            *(sentence for case in cases for sentence in _scores.released(case)),
-            "Scores of the last models are medians over the trials that stopped, with the middle "
-            "90 %. They leave the penalty out. They read private rows: if you release a "
-            "model, epsilon does not cover its scores.",
-            *(f"Warning: {text}" for text in cases[0].get("doubts", ())),
-            *_first_levels(cases),
-        ]
-        first = [_covering(case) for case in cases if case["test"] != "public"]
-        if public:
-            first.append(_OF_PUBLIC.format(cases=", ".join(public)))
-            first += [] if len(first) > 1 else [_COVERED]
-        if cases[0].get("grid_from_rows"):
-            table = table._replace(uncovered=(*table.uncovered, _GRID_FROM_ROWS))
-        return table._replace(title=title, remarks=(*first, *table.remarks, *remarks))
-
-
-def _covering(case: Mapping[str, Any]) -> str:
-    """Return a sentence on the epsilon of a private test, which covers the decision to stop."""
-    half = f"half of the runs pay at most {upper(case['stopping_epsilon']['q50'])}"
-    covered = "It covers the releases and the decision to stop, if the target is public."
-    return f"{case['case']}: {half}. {covered}"
-
-
-def _first_levels(cases: Cases) -> list[str]:
-    """Return a warning on each private test at whose first level many trials stopped."""
-    ways = {
-        "above_threshold": "Lower --lowest-epsilon to see what they need.",
-        "reduced_above_threshold": "Its test starts where it is accurate enough: a higher "
-        "--target-fraction or a lower --confidence lets it start lower.",
-    }
-    return [
-        f"Warning: {percent(first)} of the trials of {case['case']} stopped at the first level of "
-        f"its schedule. {ways[case['test']]}"
-        for case in cases
-        if (first := case["stopped_at_first_step"]) >= AT_FIRST_STEP and case["test"] in ways
-    ]
-
 
 reporting = OwnReporting()
 
@@ -123,7 +52,7 @@ class Settings:
     A model of the target is released under noise that is reduced step by step until its loss on the
     table is close to that of the best model. The result is the distribution of the ex-post epsilon
     over many trials, with a private test, which covers the decision to stop, and with a public one,
-    which does not. For example:
+    which does not. The report also states what one release without a test would cost. For example:
 
         nrjax run --data churn.csv --target churned --bounds age=18:90 city=A,B
 
@@ -272,6 +201,9 @@ def study(settings: Settings) -> Study:
     facts = _scores.facts(parts, problem.optimum)
     facts |= {"zero_loss": trivial.zero, "constant_loss": trivial.constant}
     facts["grid_from_rows"] = needed > _HIGHEST
+    excess = target - problem.optimum_loss
+    once = bounded_release(problem, excess, settings.confidence, paper.delta, data_set.relation)
+    facts["one_release"] = {**once._asdict(), "confidence": settings.confidence}
     if settings.target_loss is None:
         facts["target_fraction"] = settings.target_fraction
     if task == "ridge" and whole.units is not None:

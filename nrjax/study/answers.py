@@ -12,7 +12,7 @@ _MOST = 0.9
 """The fraction of good enough runs below which the answer names a case."""
 
 
-def answer(summary: Mapping[str, Any]) -> str:
+def answer(summary: Mapping[str, Any], once: tuple[float, str] | None = None) -> str:
     """Return what half of the runs pay at most, or "" if no case has an epsilon.
 
     Cases whose epsilon covers the decision to stop come first. Cases of which many runs miss their
@@ -20,6 +20,8 @@ def answer(summary: Mapping[str, Any]) -> str:
 
     Args:
         summary: contents of summary.json.
+        once: epsilon of one release without a test, and a sentence on it. It stands first if it is
+            cheaper than all runs whose epsilon covers the decision to stop.
     """
     stated = [case for case in summary["cases"] if case.get("stopping_epsilon") is not None]
     stated = [case for case in stated if "stopped" in case]
@@ -29,7 +31,11 @@ def answer(summary: Mapping[str, Any]) -> str:
     sentences = []
     if covered:
         sentences.append(f"{_paid(covered)} This covers the decision to stop.")
-    if public and covered:
+    if once is not None:
+        medians = [case["stopping_epsilon"]["q50"] for case in covered]
+        is_cheaper = all(median is None or once[0] < median for median in medians)
+        sentences.insert(0 if is_cheaper else 1, once[1])
+    if public and sentences:
         sentences.append(
             "Only if the score reads no private data, so that stopping costs nothing: "
             f"{_cost(public)}."

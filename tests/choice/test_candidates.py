@@ -9,8 +9,8 @@ import pytest
 import nrjax
 from nrjax import questions
 from nrjax.choice.candidates import ORACLE, PUBLIC, Candidate, candidates
-from nrjax.choice.closed_forms import gaussian_time_at_distance
 from nrjax.choice.plan import Plan
+from nrjax.statistics.closed_forms import gaussian_time_at_distance
 from nrjax.stopping import accuracy
 
 

@@ -8,7 +8,7 @@ from scipy.special import ndtri
 
 import nrjax
 from nrjax import questions
-from nrjax.choice.closed_forms import (
+from nrjax.statistics.closed_forms import (
     gaussian_time_at_distance,
     laplace_time_at_distance,
     time_within,

@@ -10,7 +10,7 @@ from scipy import integrate, special, stats
 
 import nrjax
 from nrjax import composition, questions
-from nrjax.choice import closed_forms
+from nrjax.statistics import closed_forms
 from nrjax.study.release_error import ReleaseError
 
 ROWS = np.random.default_rng(0).normal(size=(60, 4)) / 6

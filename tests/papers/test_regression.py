@@ -56,6 +56,9 @@ def test_the_target_is_between_the_optimum_and_the_best_constant_model(study, ki
     assert found["target"] == pytest.approx(optimum + 0.2 * (constant - optimum), rel=1e-12)
     assert found["scores_of_unpenalised"]["loss"] < found["scores_of_optimum"]["loss"]
     assert found["regularisation"] == default_regularisation(kind, 400)
+    once = found["one_release"]
+    assert once["confidence"] == 0.9
+    assert once["epsilon"] > 1  # of a small table
     if kind == "ridge":
         with pytest.warns(UserWarning, match="is met by the zero model, whose loss is"):
             doubtful = labels(study(kind, target_loss=1.9 * optimum))
@@ -243,7 +246,7 @@ def test_a_private_test_fits_the_default_grid_or_is_left_out(study):
         made = study("ridge", test=both)
     (public,) = made.cases.values()
     assert public.labels["test"] == "public"
-    assert "No epsilon of this run covers the decision to stop" in public.labels["doubts"][-1]
+    assert "No epsilon of these runs covers the decision to stop" in public.labels["doubts"][-1]
     ends = public.trial.guarantee.epsilon(np.asarray(public.trial.schedule.times))
     assert float(ends[-1]) == pytest.approx(20, rel=1e-3)
 

@@ -91,5 +91,13 @@ def test_the_number_that_covers_the_stop_comes_first():
         "Not all runs are good enough: only 12 % of those of free."
     )
     assert "good enough" not in answer({"cases": [poor | {"met": 0.9}]})
+    once = "One release costs 20."
+    found = places(answer({"cases": cases}, (20.0, once)), once, "34.5 (paid)", "1.25 (free)")
+    assert found == sorted(found)
+    found = places(answer({"cases": cases}, (40.0, once)), "34.5 (paid)", once, "1.25 (free)")
+    assert found == sorted(found)
+    text = answer({"cases": cases[:1]}, (20.0, once))
+    assert text.startswith(once)
+    assert "reads no private data" in text
     assert "infinity, since" in answer({"cases": [case("never", None, None)]})
     assert answer({"cases": [{"case": "custom"}]}) == ""
