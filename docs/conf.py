@@ -4,10 +4,14 @@ import os
 import sys
 from pathlib import Path
 
+import ziamath
+
 import nrjax
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_ext"))
+
+MATHEMATICAL_FONT = Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf"
 
 project, author, copyright = "nrjax", "The nrjax developers", "The nrjax developers"
 version = release = nrjax.__version__
@@ -58,7 +62,7 @@ if os.environ.get("NRJAX_DOCS_INTERSPHINX"):
 html_theme = "pydata_sphinx_theme"
 html_title = f"nrjax {release}"
 html_favicon = "_static/favicon.svg"
-html_static_path = ["_static"]
+html_static_path = ["_static", str(MATHEMATICAL_FONT)]
 html_css_files = ["nrjax.css"]
 html_copy_source = False
 html_show_sourcelink = False

@@ -1,4 +1,7 @@
-"""Mathematics as MathML, which browsers draw without a script and without a network."""
+"""Mathematics as MathML, which browsers draw without a script and without a network.
+
+`conf.py` adds the font STIX Two Math, which `nrjax.css` names.
+"""
 
 from docutils import nodes
 from latex2mathml.converter import convert

@@ -4,6 +4,7 @@ from nrjax.erm import sensitivity, theory
 from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.objective import ObjectiveGuarantee, ObjectivePerturbation
+from nrjax.erm.one_release import OneRelease, bounded_release
 from nrjax.erm.output import OutputProblem
 from nrjax.erm.output_utility import OutputUtility
 from nrjax.erm.own_table import TrivialLosses, default_regularisation, trivial_losses
@@ -19,6 +20,7 @@ __all__ = [
     "Minimum",
     "ObjectiveGuarantee",
     "ObjectivePerturbation",
+    "OneRelease",
     "OutputProblem",
     "OutputUtility",
     "PerturbedOptimum",
@@ -29,6 +31,7 @@ __all__ = [
     "RidgeProblem",
     "RidgeUtility",
     "TrivialLosses",
+    "bounded_release",
     "default_regularisation",
     "minimise_in_ball",
     "sensitivity",

@@ -45,10 +45,9 @@ def bounded_release(
     of length r adds at most `(c + lambda) r^2/2`. Nothing is tested, so that the epsilon covers
     all that is shown, apart from `excess` if that depends on the data.
 
-    >>> from nrjax.erm.one_release import bounded_release
     >>> x, y = np.eye(4)[np.arange(200) % 4], np.where(np.arange(200) % 3, 1.0, -1.0)
     >>> problem = nrjax.erm.LogisticProblem.fit(x, y, 0.05)
-    >>> release = bounded_release(problem, excess=0.03, confidence=0.9, delta=1e-6)
+    >>> release = nrjax.erm.bounded_release(problem, excess=0.03, confidence=0.9, delta=1e-6)
     >>> release.noise, round(release.epsilon, 2)
     ('spherical laplace', 2.99)
 

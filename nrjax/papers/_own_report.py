@@ -74,9 +74,9 @@ def _covering(case: Mapping[str, Any]) -> str:
 def _once(release: Mapping[str, Any]) -> str:
     """Return a sentence on the cost of one release, as `bounded_release` finds it."""
     return (
-        f"One release without a test costs {upper(release['epsilon'])}: whatever the rows, it is "
-        f"good enough with a probability of at least {100 * release['confidence']:g} %, and there "
-        "is no decision to stop."
+        f"One release without a test costs an epsilon of {upper(release['epsilon'])}. Whatever the "
+        f"rows, it is good enough with a probability of at least {100 * release['confidence']:g} "
+        "%, and there is no decision to stop."
     )
 
 

@@ -12,8 +12,12 @@ from nrjax._base.validation import check
 from nrjax.datasets import Dataset, tables
 from nrjax.datasets._reading import FILES, is_table
 from nrjax.datasets._rows import RowRules
-from nrjax.erm import TrivialLosses, default_regularisation, trivial_losses
-from nrjax.erm.one_release import bounded_release
+from nrjax.erm import (
+    TrivialLosses,
+    bounded_release,
+    default_regularisation,
+    trivial_losses,
+)
 from nrjax.papers import OWN_TABLE, _scores, whitehouse2022
 from nrjax.papers._own_report import OwnReporting
 from nrjax.papers._scores import HELD_OUT, Part
