@@ -124,7 +124,7 @@ def prepare(
     features += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
     on_rows = "; ".join([counted(len(x), "row"), *_on_rows(rules, read.done)])
     of = f"{task} regression of {goal.done} on {', '.join(features)}"
-    if x.shape[1] != len(read.made):
+    if x.shape[1] > len(made):  # a column of categories becomes several numbers
         of += f" ({counted(len(read.made), 'column')} become {counted(x.shape[1], 'number')})"
     summary = (escaped(f"{table.title}: {of}; {on_rows}."), escaped(f"{way} {done}. {taken}."))
     most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)
