@@ -84,9 +84,14 @@ def _noise_of(release: Mapping[str, Any]) -> str:
     """Return a sentence on the noise of one release."""
     level = "variance" if release["noise"] == "brownian" else "scale"
     kind = "Gaussian" if release["noise"] == "brownian" else "spherical Laplace"
+    often = (
+        ". Its epsilon may be exceeded with the probability of --delta"
+        if kind == "Gaussian"
+        else ""
+    )
     return (
         f"One release without a test: the optimum plus {kind} noise of {level} "
-        f"{release['time']:.3g}, from a bound on how fast the loss rises."
+        f"{release['time']:.3g}, from a bound on how fast the loss rises{often}."
     )
 
 
