@@ -232,9 +232,10 @@ def test_the_table_has_the_median_and_the_tail_of_epsilon(both):
                 assert tail == ""
                 continue
             epsilon = np.sort(results[f"logistic-{method}-{alpha:g}"]["stopping_epsilon"].values)
-            q50, q90, q95 = (f"{epsilon[math.ceil(q * TRIALS) - 1]:.4g}" for q in (0.5, 0.9, 0.95))
-            assert median.startswith(q50)
-            assert tail == f"{q90}, {q95}"
+            q50, q90, q95 = (epsilon[math.ceil(q * TRIALS) - 1] for q in (0.5, 0.9, 0.95))
+            assert median.startswith(f"{q50:.4g}")
+            for shown, exact in zip(map(float, tail.split(", ")), (q90, q95), strict=True):
+                assert exact * (1 - 2e-7) <= shown <= exact * 1.001 or shown == exact  # or infinite
 
 
 def test_ridge_statistics_get_the_noise_of_the_paper(data_file):
