@@ -4,9 +4,11 @@ NumPy drops the mask of a masked array, turns NaN in a list of text into the wor
 1 with "1". All data enter here: missing values stay missing, and different values stay different.
 """
 
+import datetime
+import math
 import numbers
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -150,8 +152,8 @@ def as_exact(value: Any) -> Any:
 def distinct(value: Any, array: np.ndarray) -> tuple[list[Any], np.ndarray] | None:
     """Return the different entries of a complete vector, sorted, and the number of each row's.
 
-    Entries are Python objects: numbers, text, dates, or tuples of them. The result is None if the
-    value is not a vector, or has entries of other kinds.
+    Entries are numbers, text, dates, or tuples of them, in the form of `plain`. The result is None
+    if the value is not a vector, or has entries of other kinds.
 
     Args:
         value: the vector.
@@ -162,20 +164,27 @@ def distinct(value: Any, array: np.ndarray) -> tuple[list[Any], np.ndarray] | No
     if listed and kind == "f":  # integers beyond 2^53 would be merged
         exact = array.ndim == 1 and array.tolist() == rows
     else:
-        exact = kind not in "OV" and not (listed and kind in "SU")
+        exact = kind in "biu" if listed else kind not in "OV"
     if array.ndim == 1 and exact:
-        names, codes = np.unique(array, return_inverse=True)
-        return names.tolist(), codes
-    if rows is None:
-        if array.ndim != 1:
+        entries, codes = np.unique(array, return_inverse=True)
+        if kind in "iuSU":
+            return entries.tolist(), codes
+        entries = list(entries)
+    else:
+        if rows is None:
+            if array.ndim != 1:
+                return None
+            rows = array.tolist() if array.dtype.names is None else list(map(tuple, array))
+        places: dict[Any, int] = {}
+        try:
+            found = (places.setdefault(row, len(places)) for row in rows)
+            codes = np.fromiter(found, int, len(rows))
+        except TypeError:  # a list or an array has no hash
             return None
-        rows = array.tolist()
-    places: dict[Any, int] = {}
-    try:
-        codes = np.fromiter((places.setdefault(row, len(places)) for row in rows), int, len(rows))
-    except TypeError:  # a list or an array has no hash
-        return None
-    names = [name.item() if isinstance(name, np.generic) else name for name in places]
+        entries = list(places)
+    groups: dict[Any, int] = {}
+    codes = np.array([groups.setdefault(plain(e), len(groups)) for e in entries], int)[codes]
+    names = list(groups)
     try:
         order = sorted(range(len(names)), key=names.__getitem__)
     except TypeError:  # text and numbers have no order
@@ -183,3 +192,48 @@ def distinct(value: Any, array: np.ndarray) -> tuple[list[Any], np.ndarray] | No
     ranks = np.empty(len(names), int)
     ranks[order] = range(len(names))
     return [names[place] for place in order], ranks[codes]
+
+
+def plain(entry: Any) -> Any:
+    """Return an entry as a Python object that does not depend on the type of its column.
+
+    A single fraction makes 3.0 of each 3 in a column, and a single time of day makes a time of each
+    date. Whole numbers are therefore integers (True is 1), and midnight is a date. Times are to the
+    microsecond, those with a time zone in UTC.
+    """
+    if isinstance(entry, str):
+        return str.__str__(entry)
+    if isinstance(entry, tuple):
+        return tuple(map(plain, entry))
+    if isinstance(entry, (datetime.timedelta, np.timedelta64)):
+        return np.timedelta64(entry).astype("timedelta64[us]").item()
+    if isinstance(entry, (datetime.date, np.datetime64)):
+        return _plain_date(entry)
+    entry = entry.item() if isinstance(entry, np.generic) else entry
+    if isinstance(entry, numbers.Number):
+        return _plain_number(entry)
+    return entry
+
+
+def _plain_date(entry: Any) -> Any:
+    """Return a date, or a moment that is not midnight, of the standard library."""
+    if isinstance(entry, datetime.datetime) and entry.tzinfo is not None:
+        moment = entry.astimezone(datetime.UTC)
+        return datetime.datetime.combine(moment.date(), moment.timetz())
+    moment = np.datetime64(entry).astype("datetime64[us]").item()
+    if isinstance(moment, datetime.datetime) and moment.time() == datetime.time():
+        return moment.date()
+    return moment  # microseconds, for a year that the standard library does not have
+
+
+def _plain_number(entry: Any) -> Any:
+    """Return a number as an integer or a float if one of them equals it."""
+    if isinstance(entry, (complex, np.complexfloating)):
+        return entry if entry.imag else _plain_number(entry.real)
+    if abs(entry) < 2**1024 and entry == int(entry):
+        return int(entry)
+    if not 2**53 <= abs(entry) < math.inf and entry == float(entry):
+        return float(entry)
+    if isinstance(entry, Decimal):  # without zeros at the end
+        return entry.normalize(Context(prec=max(1, len(entry.as_tuple().digits))))
+    return entry

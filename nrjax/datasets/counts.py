@@ -118,8 +118,14 @@ def count_keys(people: ArrayLike, keys: ArrayLike, most: int, seed: int = 0) -> 
     >>> nrjax.datasets.count_keys(["Ann", "Ann", "Bo"], ["tea", "tea", "tea"], most=1).counts
     array([2.])
 
+    Each name depends on its own key only: 3.0 is named 3, True is 1, and midnight is a date. Text
+    stays text, and "3" is another key than 3. A library that reads a file decides by all rows
+    whether a column is text, so read private keys as text, for example by
+    `pandas.read_csv(path, dtype=str)`.
+
     Args:
-        people: name, number or tuple of the person of each row, shape (rows,).
+        people: name, number or tuple of the person of each row, shape (rows,). The number 7 and the
+            text "7" are the same person.
         keys: key of each row, such as a word or a city, shape (rows,).
         most: largest number of keys per person (`keys_per_user` of `nrjax.counts.unknown_keys`).
         seed: seed of the draw.
@@ -135,6 +141,9 @@ def count_keys(people: ArrayLike, keys: ArrayLike, most: int, seed: int = 0) -> 
     expected = f"a vector as long as keys, of {item.size:,} rows"
     check(person.size == item.size, "people", f"{person.size:,} rows", expected)
     check_integer("most", most, 1)
+    same: dict[object, int] = {}  # pandas may hold one person as 7 and as "7" in a long column
+    person = np.array([same.setdefault(canonical(owner), len(same)) for owner in owners])[person]
+    owners = list(same)
     person, item = np.divmod(np.unique(person * len(items) + item), len(items))
     # A draw that depends on the rows of others would let one person change what others keep.
     draws = np.zeros(person.size, np.uint64)

@@ -3,7 +3,9 @@
 NumPy and pandas hold a column in one type, so that one cell can turn 7 into 7.0 or "7" in all rows.
 """
 
+import datetime
 import io
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -91,6 +93,46 @@ def test_a_person_changes_few_counts():
 
 def held(counts):
     return {canonical(item): n for item, n in zip(counts.items, counts.counts, strict=True)}
+
+
+DAY, LATER = np.datetime64("2020-01-01"), np.datetime64("2020-01-02T03:00")
+DAYS = pd.Series([DAY, DAY + 1])
+KEYS = {  # a column, the last cells of two neighbours, and the names of the other cells
+    "whole numbers": ([3, 4], (4, 3.5), [3, 4]),
+    "complex numbers": ([3, 4], (4, 1j), [3, 4]),
+    "booleans": ([True, False], (True, 2), [0, 1]),
+    "floats of text": (["1.0", "1"], ("1", "2.5"), ["1", "1.0"]),
+    "decimals": ([Decimal("0.10"), Decimal(2)], (2, Decimal("0.1")), [2, Decimal("0.1")]),
+    "fractions": ([Fraction(4, 2), Fraction(1, 3)], (2.0, 5.5), [Fraction(1, 3), 2]),
+    "large numbers": ([2**63, 2**53 + 1], (1, -0.5), [2**53 + 1, 2**63]),
+    "tuples": ([(1.0, "a"), (2, "b")], ((1, "a"), (1.0, "c")), [(1, "a"), (2, "b")]),
+    "days": ([DAY, DAY + 1], (DAY, LATER), [datetime.date(2020, 1, day) for day in (1, 2)]),
+    "days of pandas": (DAYS, (DAY, LATER), [datetime.date(2020, 1, day) for day in (1, 2)]),
+    "days beside text": (DAYS, (DAY, "x"), [datetime.date(2020, 1, day) for day in (1, 2)]),
+    "spans": ([DAY - DAY], (DAY - DAY, LATER - DAY), [datetime.timedelta(0)]),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_name_of_a_key_depends_on_no_other_key(name):
+    column, lasts, expected = KEYS[name]
+    for last in lasts:
+        for cells in (_with(column, last), _with(column, last)[::-1]):
+            people = [str(place) for place in range(len(cells))]
+            items = count_keys(people, cells, most=1).items
+            assert set(map(repr, expected)) <= set(map(repr, items)), items
+            assert len(items) == len(set(items)) <= len(expected) + 1
+
+
+def test_a_csv_file_with_a_fraction_names_other_keys_alike():
+    for last in ("2", "2.5"):
+        items = count_keys(range(3), read(["1", "2", last]), most=1).items
+        assert [repr(item) for item in items[:2]] == ["1", "2"]
+
+
+def test_a_person_written_as_a_number_and_as_text_is_one_person():
+    counts = count_keys([7, "7", 7.0, "x"], list("abca"), most=1)
+    assert counts.counts.sum() == 2
 
 
 def _with(column, cell):
