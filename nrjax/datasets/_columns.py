@@ -177,14 +177,12 @@ def match(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, list[
     """Return the place of each cell among stated categories, or -1, and their names.
 
     The stated categories alone decide how cells are compared, so that no row depends on others: as
-    numbers (floats as the column holds them), as dates, or as text without blanks around it.
+    numbers, as dates, or as text without blanks around it. A cell matches a fraction also if it is
+    that fraction in float32 or float16, whatever the type of the column.
     """
     entries = [] if is_range(stated) and is_text(column) else list(stated)
     compared, key_of = _comparison(entries)
     keys = [key_of(entry) for entry in entries]
-    if column.dtype.kind == "f" and compared == "numbers":
-        with np.errstate(over="ignore"):
-            keys = [float(np.array(key, np.float64).astype(column.dtype)) for key in keys]
     if column.dtype.kind == "M":
         kind, fits = "dates", compared == "dates"
     elif is_text(column):
@@ -196,11 +194,32 @@ def match(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, list[
     ok = fits and 0 < len(keys) == len(set(keys))
     ok = ok and not missing_entries(np.fromiter(entries, object, len(entries))).any()
     check(ok, f"bounds of {name!r}", stated, f"different categories, of {kind}", range_hint(name))
-    places, cells = {key: place for place, key in enumerate(keys)}, column.tolist()
+    places = _narrow_places(entries, key_of) | {key: place for place, key in enumerate(keys)}
+    cells = column.tolist()
     is_direct = compared == "numbers" and not is_text(column)
     known = {cell: places.get(cell if is_direct else key_of(cell), -1) for cell in set(cells)}
     codes = np.fromiter((known[cell] for cell in cells), int, len(cells))
     return codes, [_name_of(key, entry) for key, entry in zip(keys, entries, strict=True)]
+
+
+def _narrow_places(entries: Sequence[Any], key_of: Callable[[Any], Any]) -> dict[Any, int]:
+    """Return the place of each stated fraction by its value in float32 and in float16.
+
+    A value of several stated fractions has the place -1. The number 1000.5 is 1000.3 in float16,
+    but does not stand for it: float16 writes the number as 1000.5.
+    """
+    places: dict[Any, int] = {}
+    for place, number in enumerate(map(number_of, entries)):
+        if not isinstance(number, float):
+            continue
+        with np.errstate(over="ignore", under="ignore"):
+            single, half = np.float32(number), np.float16(number)
+        narrow = {float(single)} | ({float(half)} if float(str(half)) == number else set())
+        for value in narrow - {number}:
+            if not value.is_integer():
+                key = key_of(value)
+                places[key] = -1 if key in places else place
+    return places
 
 
 def _comparison(entries: Sequence[Any]) -> tuple[str, Callable[[Any], Any]]:

@@ -226,6 +226,8 @@ def _filled(name: str, cells: np.ndarray, gaps: np.ndarray, value: Any) -> np.nd
         entry = number_of(value)
         ok = entry is not None and np.isfinite(float(entry))
         check(ok, what, value, "a finite number, as the column's are")
+        # A narrow type would round the number, and one wide cell changes the type of a column.
+        cells = cells.astype(np.float64) if cells.dtype.kind == "f" else cells
     elif any(isinstance(cell, str) for cell in cells[~gaps].tolist()):
         entry = str(value)
     elif isinstance(value, str):

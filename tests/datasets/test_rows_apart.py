@@ -16,6 +16,7 @@ import pandas as pd
 
 from nrjax.datasets import count_keys, from_frame
 from nrjax.datasets._cells import canonical
+from nrjax.datasets._columns import match
 
 ROWS = 60
 
@@ -185,6 +186,34 @@ def test_narrow_numbers_keep_their_value_beside_text():
     for last in (0, "+4"):
         frame = {"c": [np.float16(0.1), np.float32(0.1), Fraction(1, 3), last], "y": [0, 1, 0, 1]}
         x.append(from_frame(frame, "y", bounds={"c": (-4, 4), "y": (0, 1)}).x[:3])
+    np.testing.assert_array_equal(*x)
+
+
+@pytest.mark.filterwarnings("ignore:.* categor:UserWarning")
+@pytest.mark.parametrize("narrow", [np.float32, np.float16])
+@pytest.mark.parametrize("stated", [[0.1, 0.2], ["0.1", "0.2"], [0.1, 0.2, "other"]])
+def test_narrow_fractions_keep_their_category(narrow, stated):
+    cells = list(np.array([0.1, 0.2, 0.1, 0.2], narrow))
+    lasts = narrow(0.2), 0.2, "0.2", Decimal("0.2"), None, "x", 2**70, 1e30, Fraction(1, 3)
+    options = {"bounds": {"c": stated, "y": (0, 1)}, "missing": {"c": 0.2}}
+    for place, last in enumerate(lasts):
+        frame = {"c": [*cells, last], "y": [0, 0.5, 1, 0, 1]}
+        x = from_frame(frame, "y", **options).x[:, :2] > 0
+        assert x.tolist() == [[True, False], [False, True]] * 2 + [[False, place < 5]], last
+
+
+def test_a_number_that_a_narrow_type_would_round_to_a_category_is_none():
+    column = [1000.5, 1000.3, 0.1, float(np.float32(0.1)), 2.0**24, 1 / 3, float(np.float32(1 / 3))]
+    stated = [1000.3, 0.1, 2**24 + 1, 1 / 3]
+    assert match("c", np.array(column), stated)[0].tolist() == [-1, 0, 1, 1, -1, 3, 3]
+    assert match("c", np.float32([0.1, 0.5]), [0.1, 0.1000000001])[0].tolist() == [-1, -1]
+
+
+def test_a_number_filled_in_is_not_rounded_to_a_narrow_column():
+    x = []
+    for column in (np.array([np.nan, 0.5, 1], np.float32), [np.nan, np.float32(0.5), 0.25]):
+        frame, bounds = {"c": column, "y": [0, 1, 0.5]}, {"c": (0, 1), "y": (0, 1)}
+        x.append(from_frame(frame, "y", bounds=bounds, missing={"c": 0.1}).x[:2])
     np.testing.assert_array_equal(*x)
 
 
