@@ -128,7 +128,7 @@ def _custom(made: Any, error: float) -> Candidate:
     if case is not made and section == PUBLIC and threshold is not None:
         expected, hint = "at most 0, as minus an error is", "Else give a nrjax.Case with a goal."
         check(threshold <= 0, "threshold", threshold, expected, hint)
-    return Candidate(interaction, section, goal, 0.0)
+    return Candidate(interaction, section, goal, None if case is made else 0.0)
 
 
 def _exact_times(mechanism: Mechanism) -> tuple[float, float]:

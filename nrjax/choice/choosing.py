@@ -232,17 +232,21 @@ class _Runs:
         return tuple(f"{text}." for text in texts if text)
 
     def reachable(self, confidence: float) -> str:
-        """Return a sentence on the smallest error that a candidate reaches at its last level."""
-        errors = {
-            name: order_statistics(np.where(np.isnan(error), np.inf, error), confidence)
-            for name, arrays in self._first.items()
-            for error in [self.listed[name].best - arrays["utility"]]
-        }
-        name = min(errors, key=errors.__getitem__)
+        """Return a sentence on the candidate whose score falls short of its goal by least."""
+        short = {}
+        for name, arrays in self._first.items():
+            missing = self.listed[name].goal - np.asarray(arrays["utility"], np.float64)
+            missing = np.where(np.isnan(missing), np.inf, missing)
+            short[name] = float(order_statistics(missing, confidence))
+        name = min(short, key=short.__getitem__)
+        goal, best = self.listed[name].goal, self.listed[name].best
         most = float(np.max(self._first[name]["epsilon"]))
+        reached = f"a score of at least {goal - short[name]:.3g}, where {goal:.3g} is the goal,"
+        if best is not None:
+            reached = f"an error of {best - goal + short[name]:.3g}"
         return (
-            f"{name} comes closest: an error of {errors[name]:.3g} in {confidence:.0%} of runs, at "
-            f"an epsilon of up to {most:.3g}."
+            f"{name} comes closest: {reached} in {confidence:.0%} of runs, at an epsilon of up to "
+            f"{most:.3g}."
         )
 
     def results(self) -> Outcomes | Results:

@@ -89,13 +89,13 @@ class Candidate(NamedTuple):
         interaction: interaction that a trial runs.
         section: section of the table. Only candidates of one section are ranked.
         goal: score that a trial must reach to meet the target.
-        best: score of the exact answer.
+        best: score of the exact answer, or None if the score is not minus an error.
     """
 
     interaction: Interaction
     section: str
     goal: float
-    best: float
+    best: float | None
 
     @classmethod
     def of(

@@ -216,6 +216,24 @@ def test_an_error_that_cannot_be_reached_says_what_can():
     assert reached == pytest.approx(0.1 * math.log(10), rel=0.3)
 
 
+def test_a_goal_that_cannot_be_reached_says_which_score_can():
+    """A case may have another score than minus an error, and each case its own goal."""
+    trial = laplace_only(1.0)["laplace"]
+    goals = {"far": 50.0, "near": 2.0, "worse": 2.5}
+    cases = {name: nrjax.Case(trial=trial, goal=goal) for name, goal in goals.items()}
+    for made, expected in (
+        (cases, "near comes closest: a score of at least 0.1, where 2 is the goal, in 90% of runs"),
+        (cases | {"error": trial}, "error comes closest: an error of 0.9 in 90% of runs"),
+    ):
+        listed = candidates(questions.custom(lambda error, made=made: made), Plan(0.5, 0.9, None))
+        runs = choosing._Runs("accuracy", listed, 0, None, False)
+        scores = np.append(np.arange(1.0, 10) / 10, np.nan)
+        trials = {"utility": scores, "epsilon": np.full(10, 5.0)}
+        runs._first = dict.fromkeys(cases, trials) | {"error": trials | {"utility": -scores}}
+        runs._first = {name: runs._first[name] for name in listed}
+        assert runs.reachable(0.9) == f"{expected}, at an epsilon of up to 5."
+
+
 def test_the_winner_is_estimated_by_new_trials(monkeypatch):
     def raced():
         """Of 500 levels two sets of trials have different medians."""
