@@ -232,9 +232,14 @@ class _Runs:
         return tuple(f"{text}." for text in texts if text)
 
     def reachable(self, confidence: float) -> str:
-        """Return a sentence on the candidate whose score falls short of its goal by least."""
+        """Return a sentence on the candidate whose score falls short of its goal by least.
+
+        Releases at one epsilon only count if no candidate tests its releases.
+        """
+        tested = [n for n in self._first if self.listed[n].section not in (FIXED, ORACLE)]
         short = {}
-        for name, arrays in self._first.items():
+        for name in tested or self._first:
+            arrays = self._first[name]
             missing = self.listed[name].goal - np.asarray(arrays["utility"], np.float64)
             missing = np.where(np.isnan(missing), np.inf, missing)
             short[name] = float(order_statistics(missing, confidence))

@@ -74,9 +74,9 @@ class Choice:
         error: largest error, in the question's unit.
         confidence: least probability with which the error is met.
         best: name of the cheapest candidate that is known to meet the target, the simplest among
-            practically equal ones, of the first section that has one; None if no candidate is known
-            to meet the target. Its verdict is "best" if no other candidate is `open`, else
-            "cheapest known".
+            practically equal ones, of the first section that has one; None if no candidate that
+            tests its releases is known to meet the target. Its verdict is "best" if no other
+            candidate is `open`, else "cheapest known".
         practically_equal: names of the candidates of that section whose cost differs from the
             best's by less than the indifference zone.
         missed: names of the candidates that miss the target, which are not ranked.
@@ -143,9 +143,15 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         reachable: sentence on the error that can be reached, if `best` is None.
         confidence: least probability with which the error is met.
     """
+    others = [
+        row
+        for row in rows
+        if row.section.startswith((FIXED, PRIVATE))
+        and Notion(row.notion).bounds_losses
+        and (row.verdict.leads or row.verdict == Verdict.FIXED)
+    ]
     if best is None:
-        known = "is known to meet" if any(r.verdict == Verdict.UNDECIDED for r in rows) else "meets"
-        return f"No candidate {known} the error in {confidence:.0%} of runs. {reachable}"
+        return _without_best(rows, others, reachable, confidence)
     is_private = best.section.startswith(PRIVATE)
     if best.verdict == Verdict.LEADER:
         first = f"{best.name} is the cheapest known to meet the error"
@@ -155,13 +161,6 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         first = f"{case} {best.name}"
     first += f": its median epsilon is {upper(best.median, 3)}, and 90 % of runs cost at most "
     first = " ".join([f"{first}{upper(best.high, 3)}.", *_rivals(rows, best)])
-    others = [
-        row
-        for row in rows
-        if row.section.startswith((FIXED, PRIVATE))
-        and Notion(row.notion).bounds_losses
-        and (row.verdict.leads or row.verdict == Verdict.FIXED)
-    ]
     if is_private:
         return f"{first} This epsilon covers the decision to stop."
     if not others:
@@ -173,6 +172,24 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         f"{upper(other.median, 3)}, which covers the decision to stop."
     )
     return " ".join([covering, *_rivals(rows, other), first])
+
+
+def _without_best(
+    rows: Sequence[Row], fixed: Sequence[Row], reachable: str, confidence: float
+) -> str:
+    """Return the result if no candidate with a test is known to meet the error.
+
+    `fixed` are the releases at an epsilon known in advance that meet it.
+    """
+    which = " that tests its releases" if any(r.verdict == Verdict.FIXED for r in rows) else ""
+    known = "is known to meet" if any(r.verdict == Verdict.UNDECIDED for r in rows) else "meets"
+    missed = f"No candidate{which} {known} the error in {confidence:.0%} of runs."
+    if not fixed:
+        return f"{missed} {reachable}"
+    other = min(fixed, key=lambda row: row.median)
+    return (
+        f"{missed} Take {other.name}, which needs no test: its epsilon is {upper(other.median, 3)}."
+    )
 
 
 def _rivals(rows: Sequence[Row], best: Row) -> Iterator[str]:

@@ -3,10 +3,13 @@
 import itertools
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.choice import racing
+import nrjax
+from nrjax.choice import choosing, racing
+from nrjax.choice.candidates import FIXED, ORACLE, PUBLIC, Candidate
 from nrjax.choice.racing import TIE, Limits, Verdict, race
 from nrjax.choice.report import Choice, Row, advice
 from nrjax.statistics import anytime
@@ -172,3 +175,37 @@ def test_the_report_names_what_is_open_and_what_it_may_cost(verdict, rival, text
     choice = Choice("mean", 1.0, 0.9, "b", (), (), rows, text, None, open=names)
     assert (f"{rival.verdict}, may be best" in choice._repr_html_()) == rival.is_open
     assert ("open=('a',)" in repr(choice)) == rival.is_open
+
+
+@pytest.mark.parametrize(
+    ("fixed", "expected"),
+    [
+        (
+            {"b": FIXED, "c": FIXED, "d": ORACLE},
+            "No candidate that tests its releases meets the error in 90% of runs. Take c, which "
+            "needs no test: its epsilon is 400.",
+        ),
+        (
+            {"d": ORACLE},
+            "No candidate that tests its releases meets the error in 90% of runs. Nearest.",
+        ),
+        ({}, "No candidate meets the error in 90% of runs. Nearest."),
+    ],
+)
+def test_a_release_at_a_known_epsilon_that_meets_the_error_is_no_miss(fixed, expected):
+    medians = {"b": 461.0, "c": 400.0, "d": 3.0}
+    rows = [row("a", Verdict.MISSED, 7.0), row("e", Verdict.MISSED, 2.0)._replace(section=FIXED)]
+    rows += [
+        row(n, Verdict.FIXED, medians[n])._replace(section=section) for n, section in fixed.items()
+    ]
+    assert advice(rows, None, "Nearest.", 0.9) == expected
+
+
+def test_the_nearest_candidate_is_one_that_tests_its_releases():
+    trial = nrjax.laplace(3.0, 1.0).until(jnp.abs, at_least=-1.0, levels=(0.1, 1.0, 2))
+    scores = {"a": (PUBLIC, -2.0), "b": (FIXED, -0.9), "c": (ORACLE, -0.8)}
+    listed = {name: Candidate(trial, kind, -1.0, 0.0) for name, (kind, _) in scores.items()}
+    runs = choosing._Runs("question", listed, 0, None, False)
+    for name, (_, score) in scores.items():
+        runs._first[name] = {"utility": np.full(10, score), "epsilon": np.ones(10)}
+    assert runs.reachable(0.9).startswith("a comes closest: an error of 2 in 90% of runs")
