@@ -18,6 +18,8 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from nrjax._base.placing import placed
+
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None), np.generic, Enum)
 _DEEPEST = 8
 """Largest number of references that are followed, one after the other."""
@@ -59,7 +61,7 @@ def jit_with_captured(function: Callable[..., Any], static_argnums: tuple[int, .
 
     @functools.wraps(function)
     def called(*arguments: Any) -> Any:
-        return jitted(captured(arguments), *arguments)
+        return jitted(captured(arguments), *placed(arguments))
 
     return called
 

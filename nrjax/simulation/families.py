@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.placing import placed
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.validation import check
 from nrjax.engine.interaction import Interaction
@@ -88,7 +89,7 @@ class Family(Pytree):
         columns = list(zip(leaves, places, strict=True))
         return cls(
             shared=tuple(column[0] for column, varied in columns if not varied),
-            varied=tuple(jnp.stack(column) for column, varied in columns if varied),
+            varied=tuple(jnp.stack(placed(column)) for column, varied in columns if varied),
             points=len(rows),
             places=places,
             structure=jax.tree.structure(first),

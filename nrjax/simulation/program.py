@@ -16,6 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 from nrjax._base.captured import captured
 from nrjax._base.keys import check_key
 from nrjax._base.modes import neutral_config
+from nrjax._base.placing import placed
 from nrjax._base.threefry import unrolled_key
 from nrjax._base.validation import check, check_integer
 
@@ -136,7 +137,8 @@ class Program:
     compilation if their trials differ only in numbers and all other attributes are equal.
 
     Attributes:
-        trial: an interaction, a `Family` of interactions or a custom trial: a pytree.
+        trial: an interaction, a `Family` of interactions or a custom trial: a pytree. Arrays that
+            were placed on other devices are copied to those of the program.
         work: function `work(trial, key, first, count, options)` that runs the trials of one device.
             Its results have a leading axis of trials, of equal length on all devices.
         launch_size: largest number of trials at a time.
@@ -155,6 +157,7 @@ class Program:
 
     def __post_init__(self):
         _check_untraced(self.trial)
+        object.__setattr__(self, "trial", placed(self.trial, self.devices))
         if self.code_fingerprint is None:
             read = captured((self.trial, self.options))
             object.__setattr__(self, "code_fingerprint", read)
@@ -173,7 +176,7 @@ class Program:
         return self.work, self.devices, self.options, self.code_fingerprint, structure, types
 
     def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = None) -> Any:
-        key = check_key(key)
+        key = placed(check_key(key), self.devices)
         _check_untraced(key)
         mesh = Mesh(np.array(self.devices), ("trials",))
         arrays = (self.trial, key, firsts.astype(np.uint32), counts.astype(np.int32))

@@ -11,10 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import nrjax
+from nrjax._base.captured import jit_with_captured
+from nrjax._base.placing import placed
 from nrjax.simulation import montecarlo
+from nrjax.simulation.families import Family
 from nrjax.simulation.program import Program, _in_pinned_memory, _on_devices, _shards
 from tests.draws import Draws
 from tests.problems import interaction, logistic_parts
@@ -83,6 +86,57 @@ def test_the_same_bits_on_any_devices(monkeypatch):
     other = program.run_all(KEY, TRIALS)
     np.testing.assert_array_equal(on_one["release"][:2], other["release"][:2])
     assert not np.array_equal(on_one["release"], other["release"])
+
+
+def divided(array, devices=DEVICES):
+    mesh = Mesh(np.array(devices), ("x",))
+    return jax.device_put(array, NamedSharding(mesh, PartitionSpec("x")))
+
+
+def test_arrays_on_other_devices_are_moved_to_those_of_the_program():
+    numbers, key = jnp.arange(16.0), jax.random.key(3)
+    third = DEVICES[3]
+    tree = {
+        "free": numbers,
+        "host": np.arange(2),
+        "there": jax.device_put(numbers, third),
+        "divided": divided(numbers),
+        "reversed": divided(numbers, DEVICES[::-1]),
+        "key": jax.device_put(key, third),
+    }
+    for devices in (DEVICES, DEVICES[2:4], (third,)):
+        moved = placed(tree, devices)
+        assert moved["free"] is numbers
+        assert moved["host"] is tree["host"]
+        assert (moved["divided"] is tree["divided"]) == (devices == DEVICES)
+        assert (moved["there"] is tree["there"]) == (moved["key"] is tree["key"])
+        assert (moved["there"] is tree["there"]) == (devices == (third,))
+        for name in ("there", "divided", "reversed", "key"):
+            assert moved[name].sharding.device_set == set(devices)
+        chex.assert_trees_all_equal(
+            *(
+                {name: jax.device_get(tree[name]) for name in ("there", "divided", "reversed")}
+                for tree in (moved, tree)
+            )
+        )
+    assert placed({"free": numbers, "there": tree["there"]})["there"] is tree["there"]
+    both = placed([tree["there"], tree["divided"]])
+    assert [each.sharding.device_set for each in both] == [{third}, {third}]
+
+
+def test_the_same_bits_if_arrays_are_on_other_devices():
+    batching = nrjax.Batching(tile=4, devices=DEVICES[:2])
+    trial = Draws(jnp.float32(0.7))
+    there, key = jax.device_put(trial, DEVICES[3]), jax.device_put(KEY, DEVICES[4])
+    expected = montecarlo.custom_trials(trial, 22, batching).run(KEY, 22)
+    found = montecarlo.custom_trials(there, 22, batching).run(key, 22)
+    chex.assert_trees_all_equal(found, expected, strict=True)
+    numbers = jnp.arange(16.0)
+    total = jit_with_captured(jnp.add)(jax.device_put(numbers, DEVICES[3]), divided(numbers))
+    np.testing.assert_array_equal(total, 2 * numbers)
+    points = [interaction(value=value) for value in (3.0, 4.0)]
+    points = [jax.device_put(*each) for each in zip(points, DEVICES[:2], strict=True)]
+    assert Family.from_interactions(points).points == 2
 
 
 def test_results_of_accelerators_pass_through_memory_of_the_host():
