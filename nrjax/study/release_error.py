@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Literal, NamedTuple, cast
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from jax import Array
 
 from nrjax._base.fields import explain_fields
 from nrjax._base.outcome import Outcome
+from nrjax._base.quantiles import order_statistics
 from nrjax.engine.interaction import Interaction
 from nrjax.simulation.tiles import OfTrial
 from nrjax.study.case import STOPPED, Quantity
@@ -58,17 +60,21 @@ class Coverage(NamedTuple):
 
     Attributes:
         naive: fraction of coordinates that `release +- 1.96` standard deviations covers.
-        multiple: number of standard deviations that covers all coordinates of 95 % of releases.
+        multiple: least number of standard deviations that covers all coordinates of at least 95 %
+            of the releases.
     """
 
     naive: float
     multiple: float
 
     def __str__(self) -> str:
+        multiple = Decimal(self.multiple)  # rounded up, so that the sentence holds
+        if multiple.is_finite():
+            multiple = Context(prec=3, rounding=ROUND_CEILING).plus(multiple)
         return (
             "in 19 of 20 runs no released number is off by more than "
-            f"{self.multiple:.3g} standard deviations of the noise at the stop; 1.96 of them cover "
-            f"{self.naive:.1%} of the numbers"
+            f"{float(multiple):.3g} standard deviations of the noise at the stop; 1.96 of them "
+            f"cover {self.naive:.1%} of the numbers"
         )
 
 
@@ -89,7 +95,7 @@ def coverage(interaction: Interaction, outcome: Outcome) -> Coverage | None:
     )
     if not stopped.any() or np.isnan(largest).any():
         return None
-    return Coverage(float(covered.mean()), float(np.quantile(largest, 0.95)))
+    return Coverage(float(covered.mean()), order_statistics(largest, 0.95))
 
 
 def remarks(frame: Frame) -> list[str]:

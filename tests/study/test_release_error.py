@@ -43,7 +43,8 @@ def test_a_stop_at_a_small_error_covers_more_often():
     assert found.naive > 0.97
     error = np.abs(outcome.release - VALUE)[outcome.stopped]
     deviations = np.sqrt(outcome.time[outcome.stopped])
-    assert found.multiple == pytest.approx(np.quantile(error.max(axis=1) / deviations, 0.95))
+    ratio = error.max(axis=1) / deviations
+    assert found.multiple == pytest.approx(np.quantile(ratio, 0.95, method="inverted_cdf"))
     assert found.naive == pytest.approx(np.mean(error <= 1.96 * deviations[:, None]))
     assert coverage(stopped, outcome._replace(time=np.full(2000, np.nan))) is None
     none = outcome._replace(status=np.full(2000, nrjax.Status.EXHAUSTED))
@@ -59,11 +60,27 @@ def test_a_study_reports_it(tmp_path, keep):
     want = coverage(interaction(), outcome)
     (line,) = remarks(results)
     assert line in str(results.table())
-    naive, multiple = float(line.split("cover ")[1][:4]), float(line.split("within ")[1][:4])
+    naive, multiple = float(line.split("cover ")[1][:4]), float(line.split("more than ")[1][:4])
     assert naive == pytest.approx(100 * want.naive, abs=0.06)
     assert multiple == pytest.approx(want.multiple, rel=0.02)
     without = nrjax.Outcomes({"a": outcome})
     assert remarks(without) == []
+
+
+@pytest.mark.parametrize("trials", [1, 10, 30, 256])
+def test_the_sentence_is_true_of_the_trials_that_it_is_about(trials):
+    stopped = interaction()
+    error = np.random.default_rng(trials).exponential(1.0, trials)
+    release = np.asarray(stopped.value.number, float) + error[:, None]
+    fields = {field: np.zeros(trials) for field in nrjax.Outcome._fields}
+    status = np.full(trials, nrjax.Status.STOPPED)
+    outcome = nrjax.Outcome(**fields)._replace(release=release, time=np.ones(trials), status=status)
+    found = coverage(stopped, outcome)
+    ratios = np.asarray(RELEASE_ERROR["error_largest"].of(outcome, stopped))
+    shown = float(str(found).split("more than ")[1].split()[0])
+    for multiple in (found.multiple, shown):
+        assert np.mean(ratios <= multiple) >= 0.95
+    assert shown == pytest.approx(found.multiple, rel=0.011)
 
 
 def test_it_is_one_function_for_all_cases():
