@@ -89,6 +89,15 @@ def is_key(value: Any) -> bool:
     return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
+def without_keys(tree: Any) -> Any:
+    """Return a pytree in which typed keys are arrays of their words, which NumPy can hold."""
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _holds_keys(leaf) else leaf, tree)
+
+
+def _holds_keys(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and is_key(leaf)
+
+
 def check_key(key: Any) -> Array:
     """Return a single typed threefry key, made from raw key data if necessary.
 

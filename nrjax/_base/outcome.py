@@ -163,7 +163,8 @@ class Outcome(NamedTuple):
         step: number of the last step, counted from 0; -1 if nothing was released. int32.
         time: time (noise level) of the last release; NaN if there was none.
         release: the last release: the private value plus noise.
-        hypothesis: hypothesis that the utility made from the last release.
+        hypothesis: hypothesis that the utility made from the last release. Typed keys in it are
+            `jax.random.key_data` of them in results of `nrjax.simulate` and `nrjax.sweep`.
         utility: utility of `hypothesis`.
         mechanism_epsilon: ex-post epsilon of all releases together. NaN without a guarantee,
             infinite after a failure of the noise or of the guarantee (`OVERFLOW`, `INVALID_COST`).

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._base.keys import without_keys
 from nrjax._base.placing import placed
 from nrjax._base.pytrees import Pytree, static
 from nrjax._base.validation import check
@@ -139,4 +140,7 @@ def _difference(first: Interaction, other: Interaction) -> str | None:
 
 def _same_bits(leaf: Any, other: Any) -> bool:
     """Return whether two leaves are the same array or have the same bits."""
-    return leaf is other or np.asarray(leaf).tobytes() == np.asarray(other).tobytes()
+    if leaf is other:
+        return True
+    leaf, other = without_keys((leaf, other))
+    return np.asarray(leaf).tobytes() == np.asarray(other).tobytes()

@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 
 from nrjax._base.captured import captured
-from nrjax._base.keys import check_key
+from nrjax._base.keys import check_key, without_keys
 from nrjax._base.modes import neutral_config
 from nrjax._base.placing import placed
 from nrjax._base.threefry import unrolled_key
@@ -41,7 +41,7 @@ def _on_devices(
     del code_fingerprint
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
-        return work(trial, unrolled_key(key), first[0], count[0], options)
+        return without_keys(work(trial, unrolled_key(key), first[0], count[0], options))
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
     return jax.shard_map(
@@ -202,7 +202,8 @@ class Program:
         """Run at most `launch_size` trials, numbered from `first_trial`.
 
         Returns:
-            Results as NumPy arrays with a leading axis of trials.
+            Results as NumPy arrays with a leading axis of trials. Typed keys among them are arrays
+            of their words, as `jax.random.key_data` returns.
 
         Raises:
             ValueError: the numbers are out of range, or `key` is not a key.

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from nrjax._base.fields import explain_fields
+from nrjax._base.keys import without_keys
 
 PROGRAM = 16
 """The number of leading characters of a fingerprint that identify the program only."""
@@ -81,7 +82,7 @@ def digest(leaf: Any) -> bytes:
     """Return the SHA-256 hash of the dtype, the shape, the weak type and the bytes of an array."""
     aval = jax.typeof(leaf)
     kind = f"{aval.dtype}{aval.shape}{aval.weak_type}".encode()
-    return hashlib.sha256(kind + np.ascontiguousarray(leaf).tobytes()).digest()
+    return hashlib.sha256(kind + np.ascontiguousarray(without_keys(leaf)).tobytes()).digest()
 
 
 def leaf_of(path: str, array: Any, hashed: bytes) -> Leaf:
