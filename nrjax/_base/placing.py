@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nrjax._base.validation import check
 
@@ -17,7 +17,8 @@ from nrjax._base.validation import check
 def placed(tree: Any, devices: Sequence[Any] | None = None) -> Any:
     """Return a pytree in which arrays that were placed on other devices are copied to `devices`.
 
-    An array that is divided among these devices, in their order, stays divided.
+    An array that is divided among these devices, in their order, stays divided, unless its mesh has
+    explicit axes, which a program for given devices does not know.
 
     Args:
         tree: pytree of arrays.
@@ -26,19 +27,22 @@ def placed(tree: Any, devices: Sequence[Any] | None = None) -> Any:
     Raises:
         ValueError: an array to be copied is partly on devices of another process.
     """
-    placed_on = [_devices_of(leaf) for leaf in jax.tree.leaves(tree)]
-    used = {each for each in placed_on if each is not None}
-    if devices is None:
-        devices = next((each for each in placed_on if each is not None), ())
-        if len(used) < 2:
-            return tree
-    devices = tuple(devices)
-    if used <= {devices}:
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if _devices_of(leaf) is not None]
+    keeps_axes = devices is None
+    if not leaves:
         return tree
-    everywhere = NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec())
+    target = _devices_of(leaves[0]) if devices is None else tuple(devices)
+    assert target is not None
+
+    def fits(leaf: Any) -> bool:
+        return _devices_of(leaf) == target and (keeps_axes or not _has_explicit_axes(leaf))
+
+    if all(map(fits, leaves)):
+        return tree
+    everywhere = NamedSharding(Mesh(np.array(target), ("devices",)), PartitionSpec())
 
     def move(path: Any, leaf: Any) -> Any:
-        if _devices_of(leaf) in (None, devices):
+        if _devices_of(leaf) is None or fits(leaf):
             return leaf
         expected, hint = "on devices of this process", "Load it in each process."
         name = jax.tree_util.keystr(path, simple=True, separator=".")
@@ -54,3 +58,9 @@ def _devices_of(leaf: Any) -> tuple[Any, ...] | None:
         return None
     mesh = getattr(leaf.sharding, "mesh", None)
     return tuple(leaf.sharding.device_set if mesh is None else mesh.devices.flat)
+
+
+def _has_explicit_axes(leaf: Any) -> bool:
+    """Return whether the type of an array names axes of its mesh."""
+    mesh = getattr(leaf.sharding, "mesh", None)
+    return mesh is not None and AxisType.Explicit in (mesh.axis_types or ())

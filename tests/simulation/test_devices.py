@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import nrjax
 from nrjax._base.captured import jit_with_captured
@@ -119,6 +119,10 @@ def test_arrays_on_other_devices_are_moved_to_those_of_the_program():
                 for tree in (moved, tree)
             )
         )
+    mesh = jax.make_mesh((len(DEVICES),), ("d",), axis_types=(AxisType.Explicit,))
+    explicit = jax.device_put(numbers, NamedSharding(mesh, PartitionSpec("d")))
+    assert placed([explicit])[0] is explicit
+    assert placed([explicit], DEVICES)[0].sharding.spec == PartitionSpec()
     assert placed({"free": numbers, "there": tree["there"]})["there"] is tree["there"]
     both = placed([tree["there"], tree["divided"]])
     assert [each.sharding.device_set for each in both] == [{third}, {third}]
