@@ -13,6 +13,7 @@ from nrjax.statistics.intervals import binomial_interval
 from nrjax.statistics.paired import paired_interval
 from nrjax.statistics.sample import Distribution, Sample
 from nrjax.study.case import STOPPED
+from nrjax.study.formats import upper
 from nrjax.study.frame import Frame
 
 
@@ -56,6 +57,9 @@ class Dominance(NamedTuple):
         return "smaller" if above else "larger" if below else "undecided"
 
 
+_PAID = ("stopping_epsilon", "stopped_epsilon", "epsilon")
+"""The quantities that are the epsilon which a trial pays."""
+
 _VERDICTS = {
     "smaller": "{} is stochastically smaller, as far as these trials show",
     "larger": "{} is stochastically larger, as far as these trials show",
@@ -88,6 +92,9 @@ class Comparison(NamedTuple):
             case without a goal.
         notions: the privacy notion of each case's epsilon (`nrjax.guarantees.Notion`); None if
             both are the same, or if `quantity` is not an epsilon.
+        public_tests: whether each case's test reads only public data, so that its epsilon does not
+            cover the decision to stop. None if that is the same for both, if it is unknown, or if
+            `quantity` is not the epsilon that a trial pays.
     """
 
     cases: tuple[str, str]
@@ -101,13 +108,17 @@ class Comparison(NamedTuple):
     dominance: Dominance
     met: tuple[float | None, float | None]
     notions: tuple[str, str] | None = None
+    public_tests: tuple[bool, bool] | None = None
 
     def __str__(self) -> str:
         first, second = self.cases
-        medians = f"  medians {self.medians[0]:.4g} and {self.medians[1]:.4g}"
+        # A report states the same medians of an epsilon, rounded up.
+        is_epsilon = self.quantity.endswith("epsilon")
+        shown = [upper(each) if is_epsilon else f"{each:.4g}" for each in self.medians]
+        medians = f"  medians {shown[0]} and {shown[1]}"
         if self.median_interval is not None:
-            low, high = self.median_interval
-            medians += f", difference {self.median_difference:.3g} (95 %: {low:.3g} to {high:.3g})"
+            difference, low, high = _distinct(self.median_difference, *self.median_interval)
+            medians += f", difference {difference} (95 %: {low} to {high})"
         lines = [f"{self.quantity} of {first} against {second}:", medians]
         for name, proportion in (("smaller", self.smaller), ("larger", self.larger)):
             if proportion is not None:
@@ -115,11 +126,32 @@ class Comparison(NamedTuple):
                 trials = f"{proportion.value:.1%} of the trials ({low:.1%} to {high:.1%})"
                 lines.append(f"  {name} in {trials}")
         lines.append(f"  {_VERDICTS[self.dominance.verdict].format(first)}")
+        unequal = []
+        if self.public_tests is not None:
+            public, private = self.cases if self.public_tests[0] else self.cases[::-1]
+            unequal.append(
+                f"the epsilon of {private} covers the decision to stop, that of {public} does not"
+            )
         if None not in self.met and self.met[0] != self.met[1]:
-            lines.append(f"  {accuracy_note(self.met)}")
+            unequal.append(accuracy_note(self.met))
         if self.notions is not None:
-            lines.append(f"  not of the same notion: {' against '.join(self.notions)}")
+            unequal.append(f"not of the same privacy notion: {' against '.join(self.notions)}")
+        lines += map("  {}".format, unequal)
+        if unequal:
+            better = {"smaller": first, "larger": second}.get(self.dominance.verdict)
+            other = f"that {better} is better" if better else "which case is better"
+            lines.append(f"  so do not conclude from these numbers {other}")
         return "\n".join(lines)
+
+
+def _distinct(*numbers: float) -> list[str]:
+    """Return numbers as texts with three digits, or with so many that the last two differ."""
+    texts: list[str] = []
+    for digits in range(3, 10):
+        texts = [f"{number:.{digits}g}" for number in numbers]
+        if numbers[-2] == numbers[-1] or texts[-2] != texts[-1]:
+            break
+    return texts
 
 
 def accuracy_note(met: tuple[float | None, float | None]) -> str:
@@ -140,6 +172,8 @@ def compare_cases(frame: Frame, first: str, second: str, quantity: str) -> Compa
     pairs = _paired(frame, first, second, quantity) if paired else (None, None, None)
     notions = [frame.cases[name].attributes.get("notion") for name in (first, second)]
     mixed = quantity.endswith("epsilon") and notions_differ(*notions)
+    tests = [frame.cases[name].attributes.get("public_test") for name in (first, second)]
+    uneven = quantity in _PAID and set(tests) == {True, False}
     return Comparison(
         (first, second),
         quantity,
@@ -150,6 +184,7 @@ def compare_cases(frame: Frame, first: str, second: str, quantity: str) -> Compa
         _dominance(values, others, tolerance),
         (met(frame, first), met(frame, second)),
         (str(notions[0]), str(notions[1])) if mixed else None,
+        (bool(tests[0]), bool(tests[1])) if uneven else None,
     )
 
 

@@ -10,6 +10,7 @@ from nrjax._base.keys import study_key
 from nrjax.simulation.bins import LogBins
 from nrjax.statistics.paired import paired_interval
 from nrjax.study import compare, figures
+from nrjax.study.formats import upper
 from tests.statistics.coverage import below_95
 from tests.study import cheap
 from tests.study.binned import binned
@@ -115,16 +116,38 @@ def test_the_fields_and_the_text_of_a_comparison():
     assert comparison.met == (0.75, 1.0)
     for words in (
         "stopping_epsilon of a against b:",
-        f"medians {medians[0]:.4g} and {medians[1]:.4g}, difference",
+        f"medians {upper(medians[0])} and {upper(medians[1])}, difference",
         f"smaller in {np.mean(first < second):.1%} of the trials",
         "a is stochastically smaller, as far as these trials show",
         "not of the same accuracy: the goal was met in 75 % and 100 % of the trials",
+        "so do not conclude from these numbers that a is better",
     ):
         assert words in str(comparison)
     opposite = both.compare("b", "a")
     assert (opposite.smaller, opposite.larger) == (comparison.larger, comparison.smaller)
     assert opposite.dominance.verdict == "larger"
-    assert "accuracy" not in str(outcomes(a=first, b=second).compare("a", "b"))
+    alike = str(outcomes(a=first, b=second).compare("a", "b"))
+    assert "accuracy" not in alike
+    assert "conclude" not in alike
+
+
+def test_a_comparison_states_that_one_epsilon_leaves_out_the_decision_to_stop():
+    rng = np.random.default_rng(3)
+    both = outcomes(a=16 + 1e-3 * rng.uniform(size=200), b=rng.uniform(size=200))
+    assert both.compare("a", "b").public_tests is None
+    for case, is_public in (("a", False), ("b", True)):
+        both.cases[case].attributes["public_test"] = is_public
+    tested = both.compare("a", "b")
+    assert tested.public_tests == (False, True)
+    assert both.compare("a", "b", "step").public_tests is None
+    assert "the epsilon of a covers the decision to stop, that of b does not" in str(tested)
+    assert "so do not conclude from these numbers that b is better" in str(tested)
+    assert "decision to stop" not in str(tested._replace(public_tests=None))
+    # An interval with a width has two ends that differ as texts.
+    narrow = tested._replace(median_difference=-16.0, median_interval=(-16.002, -15.9996))
+    assert "difference -16 (95 %: -16.002 to -16)" in str(narrow)
+    exact = tested._replace(median_difference=0.0, median_interval=(0.0, 0.0))
+    assert "difference 0 (95 %: 0 to 0)" in str(exact)
 
 
 def test_infinite_values_and_trials_without_one():

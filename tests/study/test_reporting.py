@@ -181,7 +181,7 @@ def test_the_summary_and_the_report_name_it(results):
     remarks = (results.folder / "report.md").read_text()
     for notion, case in zip(notions[:2], results, strict=False):
         named = f"{notion.capitalize()} epsilon ({case})"
-        assert f"{named}: {NOTIONS[notion]} (delta = 1e-06)." in remarks
+        assert f"{named}: {NOTIONS[notion]} (delta = 1e-06, one of 1,000,000 runs)." in remarks
     assert "Warning: epsilons of different notions" in remarks
     for case in summary["cases"]:  # negative control: equal notions
         case["notion"] = "pure"
@@ -192,7 +192,7 @@ def test_the_summary_and_the_report_name_it(results):
 
 def test_comparisons_name_it(results):
     mixed, *pair = "probabilistic against hockey-stick", "by-chance", "by-sets"
-    assert f"not of the same notion: {mixed}" in str(results.compare(*pair))
+    assert f"not of the same privacy notion: {mixed}" in str(results.compare(*pair))
     for first, second, quantity in (
         ("by-chance", "by-chance", "stopping_epsilon"),
         ("by-chance", "by-sets", "step"),
