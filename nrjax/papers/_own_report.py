@@ -18,9 +18,22 @@ _GRID_FROM_ROWS = (
 )
 
 _OF_PUBLIC = (
-    f"{PUBLIC_TEST} ({{cases}}): this is the cost if stopping costs nothing, that is if the score "
-    "reads no private data. The score here is the loss on your rows, so that it is too small for a "
-    "release."
+    f"{PUBLIC_TEST} ({{cases}}). The test reads the loss on your rows, so that these epsilons are "
+    "too small for a release."
+)
+_TARGET_FROM_ROWS = (
+    "All epsilons below are for a target loss that is public, which it is not here: it was "
+    "computed from your rows. Give one by --target-loss."
+)
+_DISTANCE = (
+    "The noise of one release follows from the distance of the target loss to the best loss, which "
+    "epsilon does not cover either. For a release, choose this distance without looking at the "
+    "data."
+)
+_NAMES = (
+    "A case is named by its task, its mechanism and its test. `public` is a test that compares the "
+    "loss on your rows itself. `above_threshold` and `reduced_above_threshold` add noise to this "
+    "comparison: of one scale, or of a scale that falls from level to level."
 )
 _COVERED = "For an epsilon that covers the stop: --test reduced_above_threshold."
 
@@ -42,7 +55,7 @@ class OwnReporting(ClaimReporting):
         remarks = [
             *_scores.sentences(cases[0]),
             *(sentence for case in cases for sentence in _scores.released(case)),
-            "Scores of the last models are medians over the trials that stopped, with the middle "
+            "Scores of the last models are medians over the runs that stopped, with the middle "
             "90 %. They leave the penalty out. They read private rows: if you release a "
             "model, epsilon does not cover its scores.",
             *(f"Warning: {text}" for text in cases[0].get("doubts", ())),
@@ -57,10 +70,15 @@ class OwnReporting(ClaimReporting):
         once = cases[0].get("one_release")
         if once is not None:
             first.append(_noise_of(once))
+            table = table._replace(uncovered=(*table.uncovered, _DISTANCE))
+            first.append(_NAMES)
+        stated = answer(summary, None if once is None else (once["epsilon"], _once(once)))
+        if "target_fraction" in cases[0]:
+            stated = f"{_TARGET_FROM_ROWS} {stated}"
         return table._replace(
             title=title,
             remarks=(*first, *table.remarks, *remarks),
-            answer=answer(summary, None if once is None else (once["epsilon"], _once(once))),
+            answer=stated,
         )
 
 
@@ -73,10 +91,11 @@ def _covering(case: Mapping[str, Any]) -> str:
 
 def _once(release: Mapping[str, Any]) -> str:
     """Return a sentence on the cost of one release, as `bounded_release` finds it."""
+    notion = "probabilistic" if release["noise"] == "brownian" else "pure"
     return (
-        f"One release without a test costs an epsilon of {upper(release['epsilon'])}. Whatever the "
-        f"rows, it is good enough with a probability of at least {100 * release['confidence']:g} "
-        "%, and there is no decision to stop."
+        f"One release without a test costs a {notion} epsilon of {upper(release['epsilon'])} (it "
+        "has no row in the table). It is good enough with a probability of at least "
+        f"{100 * release['confidence']:g} %, and there is no decision to stop."
     )
 
 
@@ -103,7 +122,7 @@ def _first_levels(cases: Cases) -> list[str]:
         "--target-fraction or a lower --confidence lets it start lower.",
     }
     return [
-        f"Warning: {percent(first)} of the trials of {case['case']} stopped at the first level of "
+        f"Warning: {percent(first)} of the runs of {case['case']} stopped at the first level of "
         f"its schedule. {ways[case['test']]}"
         for case in cases
         if (first := case["stopped_at_first_step"]) >= AT_FIRST_STEP and case["test"] in ways

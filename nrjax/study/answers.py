@@ -12,6 +12,10 @@ _MOST = 0.9
 """The fraction of good enough runs below which the answer names a case."""
 
 
+_HALF = 0.5
+"""The fraction of runs at the first level above which their median is that level."""
+
+
 def answer(summary: Mapping[str, Any], once: tuple[float, str] | None = None) -> str:
     """Return what half of the runs pay at most, or "" if no case has an epsilon.
 
@@ -34,6 +38,8 @@ def answer(summary: Mapping[str, Any], once: tuple[float, str] | None = None) ->
     if once is not None:
         medians = [case["stopping_epsilon"]["q50"] for case in covered]
         is_cheaper = all(median is None or once[0] < median for median in medians)
+        if is_cheaper and covered:
+            once = once[0], f"{once[1]} To publish one model, take it: a private test costs more."
         sentences.insert(0 if is_cheaper else 1, once[1])
     if public and sentences:
         sentences.append(
@@ -44,7 +50,25 @@ def answer(summary: Mapping[str, Any], once: tuple[float, str] | None = None) ->
         sentences.append(f"{_paid(public)} This does not cover the decision to stop.")
     if other:
         sentences.append(_paid(other))
-    return " ".join([*sentences, *_missed(stated)])
+    return " ".join([*sentences, *_first_levels(stated), *_missed(stated)])
+
+
+def _first_levels(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence on the cases whose median is at the lowest level of the schedule."""
+    low = [
+        case["case"]
+        for case in cases
+        if case.get("stopped_at_first_step", 0) > _HALF
+        # A single level, which costs all runs the same, has no lower one.
+        if case["stopping_epsilon"].get("q95") != case["stopping_epsilon"]["q50"]
+    ]
+    if not low:
+        return []
+    rest = f" (and of {len(low) - _LISTED} more cases)" if len(low) > _LISTED else ""
+    return [
+        f"More than half of the runs of {', '.join(low[:_LISTED])}{rest} stopped at their first "
+        "level: no run of theirs could cost less."
+    ]
 
 
 def _missed(cases: Sequence[Mapping[str, Any]]) -> list[str]:

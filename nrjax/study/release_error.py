@@ -72,9 +72,9 @@ class Coverage(NamedTuple):
         if multiple.is_finite():
             multiple = Context(prec=3, rounding=ROUND_CEILING).plus(multiple)
         return (
-            "in 19 of 20 runs no released number is off by more than "
-            f"{float(multiple):.3g} standard deviations of the noise at the stop; 1.96 of them "
-            f"cover {self.naive:.1%} of the numbers"
+            "in 19 of 20 runs every released number is within "
+            f"{float(multiple):.3g} standard deviations of the value without noise; within 1.96 "
+            f"standard deviations are {self.naive:.1%} of the numbers"
         )
 
 

@@ -217,9 +217,8 @@ def test_the_number_that_covers_the_stop_stands_first(tests, monkeypatch):
     if place == 2:
         assert report.remarks[0].startswith(covered)
     assert report.remarks[place - 1] == (
-        f"Public test: epsilon does not cover the decision to stop ({whose}): this is the cost if "
-        "stopping costs nothing, that is if the score reads no private data. The score here is the "
-        "loss on your rows, so that it is too small for a release."
+        f"Public test: epsilon does not cover the decision to stop ({whose}). The test reads the "
+        "loss on your rows, so that these epsilons are too small for a release."
     )
     said = "without the cost of the decision to stop" in report.title
     assert said == (len(tests) == 1)
@@ -230,7 +229,7 @@ def test_the_number_that_covers_the_stop_stands_first(tests, monkeypatch):
         == f"{covered}covers the releases and the decision to stop, if the target is public."
     )
     assert report.remarks[1] == "later"
-    assert report.remarks[-1].startswith("Warning: 75.6 % of the trials of ridge-laplace-reduced_a")
+    assert report.remarks[-1].startswith("Warning: 75.6 % of the runs of ridge-laplace-reduced_a")
     assert "a higher --target-fraction or a lower --confidence" in report.remarks[-1]
 
 

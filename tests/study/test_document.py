@@ -91,9 +91,17 @@ def test_the_number_that_covers_the_stop_comes_first():
         "Not all runs are good enough: only 12 % of those of free."
     )
     assert "good enough" not in answer({"cases": [poor | {"met": 0.9}]})
+    low = case("paid", 34.5, False) | {"stopped_at_first_step": 0.6}
+    single = low | {"stopping_epsilon": {"q50": 34.5, "q95": 34.5}}
+    said = "More than half of the runs of paid stopped at their first level"
+    assert said in answer({"cases": [low]})
+    for other in (single, low | {"stopped_at_first_step": 0.5}):
+        assert "first level" not in answer({"cases": [other]})
     once = "One release costs 20."
     found = places(answer({"cases": cases}, (20.0, once)), once, "34.5 (paid)", "1.25 (free)")
     assert found == sorted(found)
+    assert "To publish one model, take it" in answer({"cases": cases}, (20.0, once))
+    assert "take it" not in answer({"cases": cases}, (40.0, once))
     found = places(answer({"cases": cases}, (40.0, once)), "34.5 (paid)", once, "1.25 (free)")
     assert found == sorted(found)
     text = answer({"cases": cases[:1]}, (20.0, once))

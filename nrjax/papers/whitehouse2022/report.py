@@ -76,7 +76,8 @@ class ClaimReporting(Reporting):
             *private_tests(cases),
             *table.remarks,
             "Every percentage of a case in the figures is right to "
-            f"{100 * cases[0]['band']:.2g} points (95 %, DKW). More runs make this smaller.",
+            f"{100 * cases[0]['band']:.2g} points with 95 % confidence, all of them at once. "
+            "More runs make this smaller.",
             *_advice(results, summary),
             *exponential_tests(cases),
             *zero_models(cases),
@@ -155,7 +156,8 @@ def public_optimum(settings: Mapping[str, Any]) -> list[str]:
         return []
     return [
         "The thresholds of the private tests depend on the loss of the non-private optimum, which "
-        "epsilon does not cover. For a release, give a margin that is public."
+        "epsilon does not cover. For a release, choose the margin without looking at the data: "
+        "until(..., margin=) in Python."
     ]
 
 
@@ -166,11 +168,11 @@ def targets_from_data(summary: Mapping[str, Any]) -> list[str]:
     case = summary["cases"][0]
     if "target_fraction" in case:
         return [
-            f"The target loss is that of the penalised optimum, {case['optimum']:.4g}, and "
-            f"{100 * case['target_fraction']:g} % of the way from there to that of the best "
-            f"constant model, {case['constant_loss']:.4g}, all with the penalty. It was computed "
-            "from your rows, and epsilon does not pay for that. Give one that you know beforehand "
-            "by --target-loss."
+            f"The target loss {case['target']:.4g} was computed from your rows, which epsilon does "
+            f"not cover. It is {case['optimum']:.4g} + {100 * case['target_fraction']:g} % of "
+            f"({case['constant_loss']:.4g} - {case['optimum']:.4g}), from the losses of the "
+            "penalised optimum and of the best constant model, both with the penalty. Give one "
+            "that you know beforehand by --target-loss."
         ]
     return [
         f"The target loss of {task} on {data} is {case['target'] / case['optimum']:.3g} times the "
