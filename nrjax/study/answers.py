@@ -34,7 +34,8 @@ def answer(summary: Mapping[str, Any], once: tuple[float, str] | None = None) ->
     other = [case for case in stated if case.get("public_test") is None]
     sentences = []
     if covered:
-        sentences.append(f"{_paid(covered)} This covers the decision to stop.")
+        by = ", which a private test makes" if public else ""
+        sentences.append(f"{_paid(covered)} This covers the decision to stop{by}.")
     if once is not None:
         medians = [case["stopping_epsilon"]["q50"] for case in covered]
         is_cheaper = all(median is None or once[0] < median for median in medians)
@@ -43,8 +44,8 @@ def answer(summary: Mapping[str, Any], once: tuple[float, str] | None = None) ->
         sentences.insert(0 if is_cheaper else 1, once[1])
     if public and sentences:
         sentences.append(
-            "Only if the score reads no private data, so that stopping costs nothing: "
-            f"{_cost(public)}."
+            "With a public test, and only if the score reads no private data, so that stopping "
+            f"costs nothing: {_cost(public)}."
         )
     elif public:
         sentences.append(f"{_paid(public)} This does not cover the decision to stop.")

@@ -35,11 +35,15 @@ _OF_SELECTION = {"stage", "score", "epsilon"}
 EPSILONS = ("half pay at most", "95 % interval", "middle half", "9 of 10", "19 of 20")
 """The headings of the columns whose cells `epsilons` returns."""
 
+_YES_NO = {True: "no", False: "yes", None: "-"}
+"""Whether an epsilon covers the decision to stop, by whether the test is public."""
+
 _HOW_TO_READ = (
     "Each run pays another epsilon, its stopping epsilon, which is known at its end. A run that "
-    "never got good enough counts as infinitely expensive.",
+    "did not stop counts as infinitely expensive. One that stopped too early counts as it paid.",
     "The interval shows how well these runs determine what half of them pay at most (exact, 95 %; "
-    "a single number if it lies in one level of the grid). "
+    "a single number if both ends are the same level, which is an epsilon at which a run may "
+    "stop). "
     'At most one run in ten pays more than the number under "9 of 10", and one in twenty more '
     'than that under "19 of 20".',
     "Releases: half of the runs made at most this many.",
@@ -199,6 +203,7 @@ _EPSILON_STATISTICS: dict[str, Callable[[Distribution], Any]] = {
 
 def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
     """Return the standard report, with one row of stops, goals and epsilons per case."""
+    mixed = {case.get("public_test") for case in summary["cases"]} >= {True, False}
     rows = tuple(
         (
             case["case"],
@@ -206,10 +211,12 @@ def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
             percent(case.get("met")),
             *epsilons(case),
             f"{case['step']['q50'] + 1:g}" if "step" in case else "-",
+            *[_YES_NO[case.get("public_test")]] * mixed,
         )
         for case in summary["cases"]
     )
-    headings = ("case", "ended", "good enough", *EPSILONS, "releases")
+    covers = ["covers the stop"] * mixed
+    headings = ("case", "ended", "good enough", *EPSILONS, "releases", *covers)
     remarks = (
         *(*_HOW_TO_READ, *precision.remarks(frame)),
         *(*accuracy(summary), *release_error.remarks(frame)),
@@ -240,15 +247,17 @@ def accuracy(summary: Mapping[str, Any]) -> list[str]:
         missed = case.get("shortfall")
         if missed is None or not missed["share"]:
             continue
+        stopped = case["status"].get(Status.STOPPED.name, 0)
         lines.append(
-            f"{case['case']}: {percent(missed['share'])} of the trials that stopped missed the "
-            f"goal ({number(case['goal'])}), by {number(missed['q50'])} in the median and "
-            f"{upper(missed['max'])} at most."
+            f"{case['case']}: {round(missed['share'] * stopped):,} of the {stopped:,} runs that "
+            f"stopped missed the goal ({number(case['goal'])}), by {number(missed['q50'])} in the "
+            f"median and {upper(missed['max'])} at most."
         )
-    if lines and len({case.get("met") for case in summary["cases"]}) > 1:
+    met = [case["met"] for case in summary["cases"] if case.get("met") is not None]
+    if lines and len(set(met)) > 1:
         lines.append(
-            "Epsilons of cases that met their goals in different fractions of the trials paid for "
-            "different accuracies."
+            "Do not compare epsilons of cases that reached their goals unequally often, here in "
+            f"{percent(min(met))} to {percent(max(met))} of the runs: accuracies differ."
         )
     return lines
 
@@ -293,21 +302,21 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
             continue
         if case["stopping_epsilon"]["q50"] is None:
             lines.append(
-                f"Warning: {percent(case['stopped'])} of the trials of {case['case']} stopped; the "
+                f"Warning: {percent(case['stopped'])} of the runs of {case['case']} stopped; the "
                 "others count as infinite, and so does the median. More would stop with levels up "
                 "to a larger epsilon, or with a lower goal."
             )
         met = case.get("met")
         if met is not None and met < min(0.5, case["stopped"]):
             lines.append(
-                f"Warning: {percent(met)} of the trials of {case['case']} met the goal, because "
+                f"Warning: {percent(met)} of the runs of {case['case']} met the goal, because "
                 "its test accepts worse scores: its noise is too large at the first levels. Set it "
                 "up by until(..., private=True), or in a study of regressions by --confidence."
             )
         # A single level has no lower one, and a private test may need the level at which it starts.
         if case["stopped_at_first_step"] >= AT_FIRST_STEP and case.get("public_test", True):
             lines.append(
-                f"Warning: {percent(case['stopped_at_first_step'])} of the trials of "
+                f"Warning: {percent(case['stopped_at_first_step'])} of the runs of "
                 f"{case['case']} stopped at the first level of the schedule: start it "
                 "lower to see what they need."
             )

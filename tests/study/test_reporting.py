@@ -245,9 +245,12 @@ def test_only_a_public_test_of_several_levels_can_start_lower(of_three_tests):
     cases = of_three_tests.summary()["cases"]
     assert all(case["stopped_at_first_step"] > 0.5 for case in cases)
     lines = [line for line in of_three_tests.table().remarks if "start it lower" in line]
-    assert ["the trials of public stopped" in line for line in lines] == [True]
+    assert ["the runs of public stopped" in line for line in lines] == [True]
     del cases[1]["public_test"]  # as of outcomes in memory
     assert "start it lower" in report.warnings({"cases": cases[1:2]})[-1]
+    table = of_three_tests.table()
+    assert table.headings[-1] == "covers the stop"
+    assert [row[-1] for row in table.rows] == ["no", "yes", "yes"]
 
 
 def test_the_label_notion_is_reserved():
