@@ -27,7 +27,8 @@ _PRIVATE = (
     "The cost of the private test is not audited: pass the interaction on the neighbouring data."
 )
 _PUBLIC = (
-    "The decision to stop is not audited. It is free only if the score, with its `data`, is public."
+    "The decision to stop is not audited. It costs no privacy only if the score, with its `data`, "
+    "is public."
 )
 
 

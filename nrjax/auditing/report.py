@@ -105,13 +105,22 @@ class Audit:
             text = f"Violated: {self.quantity} is at least {low}, {after}"
         elif self.verdict == "holds":
             text = f"Holds: {self.quantity} is at most {high}, {after}"
+            if self.interval[1] > self.stated > 0:
+                over = upper(100 * (self.interval[1] / self.stated - 1), 2)
+                text += (
+                    f" This bound is {over} % above the stated delta, and up to 10 % is "
+                    "tolerated: the guarantee is not refuted."
+                )
         else:
             text = f"Not enough trials: {self.quantity} is between {low} and {high}, {after}"
         if self.needed is not None:
             text += f" About {self.needed:,} trials would do."
         if isinstance(worst, Worst) and self.verdict == "violated":
-            where = f", look {worst.step}" if worst.step >= 0 else ""
-            text += f" The worst is trial {worst.trial}{where}, seed {worst.seed}."
+            where = f", at step {worst.step}" if worst.step >= 0 else ""
+            text += (
+                f" The largest loss above epsilon is that of trial {worst.trial}{where}, which an "
+                f"audit with seed={worst.seed} meets again."
+            )
         sentences = " ".join(filter(None, (text, self._bound, self._power, self.remark)))
         return textwrap.fill(sentences, COLUMNS, break_on_hyphens=False, break_long_words=False)
 
@@ -137,13 +146,19 @@ class Audit:
         if not self.bounds:
             return ""
         known = _rounded_down(self.epsilon)
-        return f"A constant epsilon at delta {self.stated:.4g} is at least {known:.4g}."
+        return (
+            f"One epsilon for all runs, at delta {self.stated:.4g}, cannot be below {known:.4g}, "
+            "which is no safe value."
+        )
 
     @property
     def _power(self) -> str:
         """A sentence on the noise that would have been refuted."""
         if self.refutable:
-            return f"Noise of {self.refutable:g} of the stated scale or less would be refuted."
+            return (
+                f"Planted noise of {self.refutable:g} of the stated scale was refuted in each of "
+                "three runs."
+            )
         if self.refutable == 0:
             return "Noise of a smaller scale than stated would not be refuted."
         if self.verdict == "holds":

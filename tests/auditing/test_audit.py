@@ -12,6 +12,7 @@ from scipy import stats
 import nrjax
 from nrjax.auditing import losses, pairs, planted, tilted
 from nrjax.auditing.audit import _shift
+from nrjax.auditing.report import Audit
 from nrjax.cli import main
 from nrjax.simulation import montecarlo
 from nrjax.statistics import betting
@@ -189,10 +190,12 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     holds = nrjax.audit(made)
     assert holds.verdict == "holds"
     assert 0.9 < holds.refutable < 1
-    assert f"Noise of {holds.refutable:g} of the stated scale or less would be" in flat(holds)
+    assert f"Planted noise of {holds.refutable:g} of the stated scale was refuted" in flat(holds)
     violated = nrjax.audit(made, delta=1e-7)
     assert (violated.verdict, violated.reason) == ("violated", "mean")
-    assert f"look {violated.worst.step}, seed 0" in flat(violated)
+    assert f"at step {violated.worst.step}, which an audit with seed=0 meets again" in flat(
+        violated
+    )
     pair = variant(6, ZEROS, ONES)
     assert "failed" not in flat(audit)
     assert losses._uncounted(np.array([-np.inf, 0.5, -np.inf])).startswith("2 of 3 trials failed")
@@ -315,3 +318,10 @@ def test_noise_that_is_not_exact_at_the_last_time_is_reported(last, fails, dtype
         assert "End the schedule where the noise is exact" in str(error(made, trials=64))
     else:
         assert nrjax.audit(made, trials=64).verdict == "not enough trials"
+
+
+@pytest.mark.parametrize(("bound", "is_above"), [(1.046e-6, True), (0.9e-6, False)])
+def test_a_bound_above_the_stated_delta_is_explained(bound, is_above):
+    text = flat(Audit("holds", (9e-7, bound), 1e-6, "delta", "mean", None, 100, None, 0.99))
+    said = "This bound is 4.6 % above the stated delta, and up to 10 % is tolerated"
+    assert (said in text) == is_above

@@ -145,7 +145,7 @@ def test_the_bound_of_a_pure_mechanism_is_its_largest_loss(monkeypatch):
     monkeypatch.setattr(losses.planted, "refutable_scale", lambda refutes: None)
     audit = nrjax.audit(HONEST["laplace"]()[0], trials=1024)
     assert 0.0999 < audit.epsilon <= 0.1  # the last time is 10
-    assert "A constant epsilon at delta 0 is at least 0.099" in flat(audit)
+    assert "One epsilon for all runs, at delta 0, cannot be below 0.099" in flat(audit)
     assert audit.bounds == ((1024, audit.epsilon),)
     axes = audit.plot().axes[0]
     assert axes.lines[0].get_ydata()[-1] == audit.epsilon
@@ -156,7 +156,7 @@ def test_a_loss_that_does_not_describe_the_releases_has_no_bound():
     silent = nrjax.audit(brownian(process=Loud(())), trials=4096)
     assert silent.reason == "distribution"
     assert (silent.epsilon, silent.bounds) == (0.0, ())
-    assert "constant epsilon" not in flat(silent)
+    assert "One epsilon for all runs" not in flat(silent)
     assert "no bound" in silent.plot().axes[0].texts[0].get_text()
 
 

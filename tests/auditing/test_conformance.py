@@ -129,7 +129,7 @@ def test_the_noise_that_holds_would_have_refuted_is_refuted(kind, least):
     audit = nrjax.audit(honest)
     assert audit.verdict == "holds"
     assert least < audit.refutable < 1
-    assert f"Noise of {audit.refutable:g} of the stated scale or less would be" in flat(audit)
+    assert f"Planted noise of {audit.refutable:g} of the stated scale was refuted" in flat(audit)
     process = {"laplace": Quiet, "linear": QuietBrownian}[kind]
 
     def found(scale):
@@ -148,7 +148,7 @@ def test_transcripts_say_which_noise_they_would_have_refuted():
     audit = nrjax.audit(made, 1.0, trials=20_000)
     assert audit.verdict == "not enough trials"
     assert 0.05 < audit.refutable < 1
-    assert f"Noise of {audit.refutable:g} of" in flat(audit)
+    assert f"Planted noise of {audit.refutable:g} of" in flat(audit)
 
     class Half(nrjax.IndependentLaplace):
         scale: float = nrjax.static(default=1.0)
