@@ -167,8 +167,9 @@ def advice(rows: Sequence[Row], best: Row | None, reachable: str, confidence: fl
         return f"{first} This epsilon does not cover the decision to stop."
     other = min(others, key=lambda row: row.median)
     fixed = ", which needs no test" if other.section.startswith(FIXED) else ""
+    cost = "it costs an epsilon of" if fixed else "its median epsilon is"
     covering = (
-        f"If the score reads private data, take {other.name}{fixed}: its median epsilon is "
+        f"If the score reads private data, take {other.name}{fixed}: {cost} "
         f"{upper(other.median, 3)}, which covers the decision to stop."
     )
     return " ".join([covering, *_rivals(rows, other), first])

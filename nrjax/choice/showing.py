@@ -20,7 +20,7 @@ from nrjax.study.formats import upper
 COLUMNS = 88
 """The largest number of columns of the text."""
 
-_HEAD = ("candidate", "verdict", "met", "median", "90 %", "lower")
+_HEAD = ("candidate", "verdict", "met", "median", "90 %", "beats")
 
 _GAP = "  "
 _LEAST = 12
@@ -28,11 +28,12 @@ _LEAST = 12
 
 _REMARKS = (
     "Median and 90 %: half of the runs, and 9 of 10, cost at most this epsilon (95 % intervals).",
-    "Lower: fraction of runs in which a candidate costs less than the best of its section.",
+    "Beats: fraction of runs in which a candidate costs less than the best of its section.",
     "Do not compare epsilons of different sections: they promise different things.",
-    "A choice by the private data is itself a release that depends on them. For a real release, "
-    "choose on public or synthetic data of the same size.",
-    "The target is taken as public, although a percentage or an excess loss depends on the data.",
+    "If you chose on private data, the choice has used them already, and no epsilon covers that. "
+    "For a real release, choose on public or synthetic data of the same size.",
+    "The score of a built-in question compares a release with your data, so it reads them.",
+    "The target is taken as public. A percentage or an excess loss depends on the data.",
     "Not compared: mechanisms tuned to the data, other regularisation.",
 )
 

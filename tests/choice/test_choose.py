@@ -102,7 +102,7 @@ def test_one_value_under_laplace_noise_has_a_closed_form(choice):
     assert fixed.median_interval == (fixed.median, fixed.median)
     assert fixed.met == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / fixed.trials))
     assert (choice.best, choice.error, choice.missed) == ("laplace", 0.5, ())
-    assert "take laplace-once, which needs no test" in choice.advice
+    assert "take laplace-once, which needs no test: it costs an epsilon of" in choice.advice
     has_test = any(row.section.startswith(PRIVATE) for row in choice.table)
     assert ("No private test is listed" in flat(choice)) != has_test
 

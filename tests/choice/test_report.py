@@ -34,7 +34,7 @@ def test_the_advice_is_first_and_columns_line_up_for_small_epsilons():
         end = head.index(heading) + len(heading)
         assert best[:end].endswith(first)
         assert other[:end].endswith(second)
-    assert "Lower: fraction of runs" in str(choice)
+    assert "Beats: fraction of runs" in str(choice)
 
 
 @pytest.mark.parametrize("name", ["brownian-private-exponential", "a-" * 40])
