@@ -77,7 +77,10 @@ def test_the_example_of_a_table_runs(tmp_path, monkeypatch, capsys):
     )
     Path("churn.csv").write_text(f"age,income,city,churned\n{rows}")
     execute(blocks("python")[2], {"nrjax": nrjax})
-    assert "Taken from the data, and so not private: that the target has" in capsys.readouterr().out
+    assert (
+        "Taken from the data, which no epsilon covers: that the target has"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_commands_are_understood(tmp_path, monkeypatch):

@@ -88,7 +88,8 @@ def without_bounds(
         hint = (
             "Give limits that you know without the data: "
             f"bounds={{{missing[0]!r}: (LOW, HIGH), ...}}, in the shell --bounds {options}{more}. "
-            "With bounds='data' (--bounds data) they are taken from the data, which is not private."
+            "With bounds='data' (--bounds data) they are taken from the data, and no epsilon "
+            "covers that."
         )
         with problems:
             check(False, "bounds", stated or None, expected, hint)

@@ -43,7 +43,8 @@ _SHOWN = 30
 
 _AS_THEY_ARE = "Columns are taken as they are."
 _CLIPPED = (
-    "Numbers are clipped to [low, high], which is scaled to [-1, 1]. The intercept is {constant}."
+    "Numbers are clipped to [low, high], which is scaled to [-1, 1]. The column intercept is "
+    "{constant}."
 )
 _NOTHING = "Nothing was taken from the data but the counts in this summary"
 
@@ -118,14 +119,14 @@ def prepare(
     derived = [*read.derived, goal.derived, *(each.derived for each in made)]
     derived += [read.from_data, from_norms]
     taken = ", ".join(filter(None, derived))
-    taken = f"Taken from the data, and so not private: {taken}" if taken else _NOTHING
+    taken = f"Taken from the data, which no epsilon covers: {taken}" if taken else _NOTHING
     way = _AS_THEY_ARE if limits is None else _CLIPPED.format(constant=_root(constant))
     features = [each.done for each in made[:_SHOWN]]
     features += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
     on_rows = "; ".join([counted(len(x), "row"), *_on_rows(rules, read.done)])
     of = f"{task} regression of {goal.done} on {', '.join(features)}"
     if x.shape[1] > len(made):  # a column of categories becomes several numbers
-        of += f" ({counted(len(read.made), 'column')} become {counted(x.shape[1], 'number')})"
+        of += f" ({counted(x.shape[1], 'number')} per row, of which one per category)"
     summary = (escaped(f"{table.title}: {of}; {on_rows}."), escaped(f"{way} {done}. {taken}."))
     most = 1 if rules.rows_per_person is None else int(rules.rows_per_person)
     remarks = (*summary, *warned)
@@ -240,7 +241,7 @@ def _read_columns(
 
 def _on_rows(rules: RowRules, done: Sequence[str]) -> list[str]:
     """Return what a summary says about rows, cells and columns that are not used."""
-    depends = "numbers that depend on the data and are not private"
+    depends = "numbers that depend on the data, which no epsilon covers"
     lines = [f"{', '.join(done)} ({depends})"] if done else []
     lines += [f"left out: {listed(rules.leave_out)}"] if rules.leave_out else []
     if rules.person is not None:

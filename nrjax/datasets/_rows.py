@@ -88,7 +88,7 @@ class Problems(list[str]):
         if len(self) > 1:
             more = [f"{len(self) - MOST_NAMES} more problems"] if len(self) > MOST_NAMES else []
             lines = "".join(f"\n* {line}" for line in [*self[:MOST_NAMES], *more])
-            raise TableError(f"{where} has {len(self)} problems:{lines}", self)
+            raise TableError(f"{where} and its options have {len(self)} problems:{lines}", self)
         if self:
             raise TableError(self[0], self)
 

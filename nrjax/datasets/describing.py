@@ -27,6 +27,8 @@ from nrjax.datasets._rows import (
 _SHOWN = 60
 """Largest number of columns that a description lists one by one, and of problems."""
 
+_TO_RUN = "To run, replace the words in capitals by what you know without looking at the data:"
+
 _MOST_PEOPLE = 5
 """Largest number of columns that may identify people which a description names."""
 
@@ -81,13 +83,18 @@ class Description(NamedTuple):
             names = " or ".join(repr(_cut(name)) for name in self.people[:_MOST_PEOPLE])
             lines += [
                 "",
-                "Epsilon covers one row. If a person may have several rows, name the column that "
-                "identifies people by --person and --rows-per-person (person=, rows_per_person=). "
-                f"By the number of different values it may be {names}.",
+                "Epsilon covers one row. If each row is another person, you need nothing more. "
+                "Otherwise name the column that identifies people by --person, and the largest "
+                "number of their rows by --rows-per-person (person=, rows_per_person=). By the "
+                f"number of different values, it could only be {names}.",
             ]
         if self.command:
-            lines += ["", "To run, with what you know without the data in capital letters:", ""]
-            lines += [f"    {self.command}"]
+            lines += ["", _TO_RUN, "", f"    {self.command}"]
+            forms = {"CATEGORIES": "A,B,C", "LABELS": "no,yes"}
+            lists = [
+                f"{word} like {form}" for word, form in forms.items() if f"={word}" in self.command
+            ]
+            lines += ["", f"Write {' and '.join(lists)}."] if lists else []
         else:
             lines += ["", "A line to type follows when the target is recoded."]
         if FILE in self.command:

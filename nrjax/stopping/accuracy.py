@@ -261,9 +261,12 @@ def private_test(
     check_number("confidence", confidence, lambda n: (n > 0) & (n < 1), "in (0, 1)")
     check_number("sensitivity", sensitivity)
     if margin is None:
-        hint = "If scores may be better, as an accuracy may, give the margin in units of the score."
+        hint = (
+            "Ask for less. If better scores can be reached, state margin=, in units of the score."
+        )
         below = best is not None and best > at_least
-        check(below, "at_least", at_least, f"below {best}, the best score as assumed", hint)
+        known = best if best is None else f"{best:.6g}"
+        check(below, "at_least", at_least, f"below {known}, the best score", hint)
         margin = MARGIN * (best - at_least)  # pyright: ignore[reportOptionalOperand]
         what = "such that its distance to best is"
         check_normal("at_least", at_least, np.asarray(margin), what, OTHER_UNIT)

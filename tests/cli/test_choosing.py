@@ -96,7 +96,7 @@ def test_a_regression_on_a_file_prints_what_was_done_with_the_table(tmp_path, ca
     assert question.name == "logistic regression on 60 rows of 2 features"
     first, second = capsys.readouterr().out.splitlines()
     assert "age [0, 58] (1 clipped)" in first
-    assert second.endswith("not private: the labels of left.")
+    assert second.endswith("which no epsilon covers: the labels of left.")
     chosen = question.mechanisms["laplace"].utility
     assert chosen.regularisation == pytest.approx(default_regularisation("logistic", 60))
     table = ["choose", "logistic", "--error", "0", "--data", str(path), "--bounds", "age=0:60"]

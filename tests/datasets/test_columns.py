@@ -204,7 +204,7 @@ def test_one_message_has_all_problems_of_all_columns():
     frame |= {"b": [None, *frame["b"][1:]], "n": range(60), "m": [f"${SECRET},1"] * 60}
     frame |= {"y": YES * 15, "day": [f"1.1.{SECRET}"] * 60}
     bounds = {"m": (0, 1), "day": ("2020-01-01", "2021-01-01"), "gone": (0, 1)}
-    with pytest.raises(ValueError, match="table has 8 problems") as caught:
+    with pytest.raises(ValueError, match="table and its options have 8 problems") as caught:
         from_frame(frame, "y", bounds=bounds)
     for part in (
         "bounds must be of columns of table: a, b, c, n, m, day, y (got ['gone'])",

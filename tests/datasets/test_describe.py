@@ -254,7 +254,7 @@ def test_any_column_of_many_shared_values_is_named_once(values, named):
     frame = {"weight": [*numbers] * 2, "street": texts * 2, "half": [*(numbers / 2)] * 2}
     description = describe(frame | {"y": [0.0, 1.0] * values}, "y")
     assert description.people == (("weight", "street") if named else ())
-    sentence = "By the number of different values it may be 'weight' or 'street'."
+    sentence = "By the number of different values, it could only be 'weight' or 'street'."
     assert (sentence in str(description)) == named
     options = {"person": "weight", "rows_per_person": 2}
     assert not describe(frame | {"y": [0.0, 1.0] * values}, "y", **options).people

@@ -29,8 +29,8 @@ def test_rows_with_missing_cells_are_dropped():
     np.testing.assert_array_equal(data.y, same.y)
     assert data.feature_names == ("age", "city=A", "city=B", "intercept")
     assert (
-        "; 3 rows; 3 rows with missing cells were dropped (numbers that depend on the data and are "
-        "not private); at most 2 for each id.\n"
+        "; 3 rows; 3 rows with missing cells were dropped (numbers that depend on the data, which "
+        "no epsilon covers); at most 2 for each id.\n"
     ) in data.summary
     assert "; 3 rows; left out: id.\n" in same.summary
     assert (data.relation, same.relation) == ("replace, 2 rows", "replace")

@@ -206,12 +206,12 @@ def test_stated_bounds_decide_everything():
     done, privacy = data.summary.split("\n")
     assert done == (
         "table: logistic regression of left (yes is -1, no is 1) on age [18, 90] (2 clipped), "
-        "city (2 categories; others: 1), vip [0, 1], intercept (3 columns become 5 numbers); "
-        "4 rows."
+        "city (2 categories; others: 1), vip [0, 1], intercept (5 numbers per row, of which "
+        "one per category); 4 rows."
     )
     assert privacy.endswith(
-        "The intercept is sqrt(1.5). All rows are divided by sqrt(4.5), so that none is longer "
-        "than 1. Taken from the data, and so not private: the kind of vip."
+        "The column intercept is sqrt(1.5). All rows are divided by sqrt(4.5), so that none is "
+        "longer than 1. Taken from the data, which no epsilon covers: the kind of vip."
     )
     remarks = "\n".join(data.remarks)
     assert repr(data) == f"Dataset('table', 'logistic', 4 rows, 5 features)\n{remarks}"
@@ -263,7 +263,7 @@ def test_no_other_row_changes_a_row(rows):
 def test_the_summary_names_what_the_data_decided(frame, options, taken):
     target = "left" if "left" in frame else "vip"
     data = from_frame(frame, **{"target": target} | options)
-    assert f"so not private: {taken}" in data.summary
+    assert f"which no epsilon covers: {taken}" in data.summary
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_target_of_numbers_is_clipped_and_scaled(bounds, expected):
 
 REFUSED = (
     r"bounds must be given for the columns of numbers a b, age of table \(got None\)\. Give .*"
-    r"bounds=\{'a b': \(LOW, HIGH\), \.\.\.\}, .*--bounds 'a b=LOW:HIGH' age=LOW:HIGH\..*not priv"
+    r"bounds=\{'a b': \(LOW, HIGH\), \.\.\.\}, .*--bounds 'a b=LOW:HIGH' age=LOW:HIGH\..*no epsilon"
 )
 
 

@@ -249,7 +249,7 @@ MISTAKES = [
     (until(confidence=0.9), "confidence must be None for a public test"),
     (private(confidence=1.0), "confidence must be"),
     (private(sensitivity=None), "sensitivity must be given for a private test"),
-    (private(at_least=0.5), "at_least must be below 0.0, the best score as .* give the margin"),
+    (private(at_least=0.5), "at_least must be below 0, the best score .* state margin="),
     (private(at_least=TRUTH), "at_least must be one finite number"),
     (private(at_least=-0.1), "margin must be at least .* at the last level .*smaller at_least"),
     (private(at_least=None, rule=nrjax.PublicThreshold(0.0)), "private must be False"),
