@@ -25,7 +25,7 @@ def answer(summary: Mapping[str, Any], once: tuple[float, str] | None = None) ->
     Args:
         summary: contents of summary.json.
         once: epsilon of one release without a test, and a sentence on it. It stands first if it is
-            cheaper than all runs whose epsilon covers the decision to stop.
+            cheaper than half of the runs of every case whose epsilon covers the decision to stop.
     """
     stated = [case for case in summary["cases"] if case.get("stopping_epsilon") is not None]
     stated = [case for case in stated if "stopped" in case]
@@ -40,7 +40,8 @@ def answer(summary: Mapping[str, Any], once: tuple[float, str] | None = None) ->
         medians = [case["stopping_epsilon"]["q50"] for case in covered]
         is_cheaper = all(median is None or once[0] < median for median in medians)
         if is_cheaper and covered:
-            once = once[0], f"{once[1]} To publish one model, take it: a private test costs more."
+            cheaper = "To publish one model, take it: half of the runs of a private test cost more."
+            once = once[0], f"{once[1]} {cheaper}"
         sentences.insert(0 if is_cheaper else 1, once[1])
     if public and sentences:
         sentences.append(
