@@ -43,28 +43,28 @@ class Part(NamedTuple):
             return ("loss", "r2") if np.ptp(self.y) > 0 else ("loss",)
         return ("loss", "accuracy", "auc") if np.ptp(self.y) > 0 else ("loss", "accuracy")
 
-    def score(self, name: str, predicted: Any) -> Any:
+    def score(self, name: str, predicted: Any, numpy: Any = np) -> Any:
         """Return a score of predictions, shape (n,): log odds (logistic) or targets (ridge).
 
         The loss is `mean(log(1 + exp(-y s)))` (logistic) or `mean((y - s)^2)/2` (ridge). R2 is 1
         less the squared error as a fraction of the variance of the target. AUC is the
         probability that a random row of the second label has the larger prediction, where ties
-        count half.
+        count half. `numpy` is `jnp` in a trace; elsewhere NumPy compiles nothing.
         """
         if name == "auc":
-            above, below = predicted[self.y > 0], jnp.sort(predicted[self.y < 0])
-            places = (jnp.searchsorted(below, above, side=side) for side in ("left", "right"))
-            return jnp.mean(sum(places) / (2 * below.size))
+            above, below = predicted[self.y > 0], numpy.sort(predicted[self.y < 0])
+            places = (numpy.searchsorted(below, above, side=side) for side in ("left", "right"))
+            return numpy.mean(sum(places) / (2 * below.size))
         if name == "accuracy":
-            return jnp.mean((predicted > 0) == (self.y > 0))
+            return numpy.mean((predicted > 0) == (self.y > 0))
         if self.task == "logistic":
-            return jnp.mean(jnp.logaddexp(0, -self.y * predicted))
-        loss = jnp.mean((self.y - predicted) ** 2) / 2
+            return numpy.mean(numpy.logaddexp(0, -self.y * predicted))
+        loss = numpy.mean((self.y - predicted) ** 2) / 2
         return loss if name == "loss" else 1 - 2 * loss / self.y.var()
 
     def of_model(self, theta: np.ndarray) -> dict[str, float]:
         """Return the scores of a model by name."""
-        predicted = jnp.asarray(self.x @ theta)
+        predicted = self.x @ theta
         return {name: float(self.score(name, predicted)) for name in self.scores}
 
     def of_constant(self, trained: np.ndarray) -> dict[str, float]:
@@ -75,7 +75,7 @@ class Part(NamedTuple):
         constant = float(trained.mean())
         if self.task == "logistic":
             constant = 2 * float(np.arctanh(constant))
-        predicted = jnp.full(self.y.shape, constant)
+        predicted = np.full(self.y.shape, constant)
         return {name: float(self.score(name, predicted)) for name in self.scores}
 
 
@@ -97,7 +97,7 @@ class _Score(OfTrial):
         x = jnp.asarray(self.part.x, theta.dtype)
         predicted = jnp.matmul(x, theta, precision=jax.lax.Precision.HIGHEST)
         part = self.part._replace(y=self.part.y.astype(theta.dtype))
-        return part.score(self.name, predicted)
+        return part.score(self.name, predicted, jnp)
 
 
 def quantities(parts: Mapping[str, Part]) -> dict[str, Quantity]:
