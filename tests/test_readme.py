@@ -89,8 +89,8 @@ def test_the_commands_are_understood(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     called = []
     monkeypatch.setattr("nrjax.cli.commands._run", lambda *parts: called.append(parts[1]))
-    for name in ("_Resume", "Choose"):
-        monkeypatch.setattr(getattr(commands, name), "__call__", lambda own: called.append(own))
+    for name in ("nrjax.cli.folders.Resume", "nrjax.cli.choosing.Choose"):
+        monkeypatch.setattr(f"{name}.__call__", lambda own: called.append(own))
     lines = [line for block in blocks("bash") for line in block.splitlines()]
     written = [line[line.index("nrjax ") :] for line in lines if "nrjax " in line]
     written += re.findall(r"`(nrjax (?:choose|resume) [^`]*)`", README)

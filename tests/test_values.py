@@ -143,6 +143,7 @@ BUILDERS: tuple[Callable[[], Any], ...] = (
     lambda: problem(erm.LogisticProblem).released("laplace").mechanism(),
     lambda: problem(erm.LogisticProblem).utility.excess_risk(),
     lambda: erm.ObjectivePerturbation(problem(erm.LogisticProblem), 1.0),
+    lambda: erm.bounded_release(problem(erm.LogisticProblem), 0.03, 0.9, 1e-6),
     lambda: erm.ObjectivePerturbation(problem(erm.LogisticProblem), 1.0).mechanism.guarantee,
     lambda: erm.ObjectivePerturbation(problem(erm.LogisticProblem), 1.0).mechanism.process,
     lambda: erm.PerturbedPath(np.eye(2), np.ones(2) / 2, 2.0, 0.1, 0.0, np.zeros(2), np.eye(2)),

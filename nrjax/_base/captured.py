@@ -51,6 +51,9 @@ def jit_with_captured(function: Callable[..., Any], static_argnums: tuple[int, .
     Args:
         function: function of positional arguments, among them parts of users with functions.
         static_argnums: as for `jax.jit`.
+
+    Returns:
+        The function. Its attribute `jitted` is the function under `jax.jit`.
     """
 
     def program(captured: Hashable, *arguments: Any) -> Any:
@@ -63,6 +66,7 @@ def jit_with_captured(function: Callable[..., Any], static_argnums: tuple[int, .
     def called(*arguments: Any) -> Any:
         return jitted(captured(arguments), *placed(arguments))
 
+    called.jitted = jitted  # pyright: ignore[reportAttributeAccessIssue]
     return called
 
 

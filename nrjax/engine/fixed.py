@@ -28,7 +28,7 @@ _NOTIONS = Notion.HOCKEY_STICK, Notion.PROBABILISTIC
 """The notions by which the epsilon of one Gaussian release can be stated."""
 
 
-class OneRelease(abc.ABC):
+class SingleRelease(abc.ABC):
     """A value that is released once, at an epsilon that is fixed in advance."""
 
     @property
@@ -54,7 +54,7 @@ class OneRelease(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FixedRelease(OneRelease):
+class FixedRelease(SingleRelease):
     """One release at an epsilon that is fixed in advance, the usual way to release a value.
 
     Use it to compare noise reduction with. Noise reduction finds the epsilon that is needed; a

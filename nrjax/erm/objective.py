@@ -17,7 +17,7 @@ from nrjax._base.modes import neutral_config
 from nrjax._base.notions import Notion
 from nrjax._base.sensitivities import Sensitivity, split_relation
 from nrjax._base.validation import check, check_number, check_positive
-from nrjax.engine.fixed import OneRelease
+from nrjax.engine.fixed import SingleRelease
 from nrjax.engine.mechanism import Mechanism
 from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.perturbed import PerturbedOptimum, remainder
@@ -96,7 +96,7 @@ class ObjectiveGuarantee(SafeGuarantee):
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectivePerturbation(OneRelease):
+class ObjectivePerturbation(SingleRelease):
     """One pure release of a logistic regression by objective perturbation.
 
     Use it as the baseline of noise reduction at pure privacy: at one epsilon that is fixed in

@@ -259,8 +259,8 @@ def test_vmap_over_sensitivity_and_tightness_traces_once():
 def test_numbers_of_any_type_share_a_trace():
     from nrjax.engine.steps import _run_until
 
-    before = _run_until._cache_size()
+    before = _run_until.jitted._cache_size()
     for number in (1, 1.0, np.float32(1), np.float64(1), jnp.float32(1)):
         parts = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(number)}
         run(times=np.array([9.0, 4.0, 1.0]), **parts, value=float(number))
-    assert _run_until._cache_size() <= before + 1
+    assert _run_until.jitted._cache_size() <= before + 1

@@ -65,9 +65,9 @@ def test_planted_faults_are_seen(monkeypatch):
         return step_key(key, jnp.minimum(number, 1))
 
     monkeypatch.setattr("nrjax.processes.paths.step_key", shared)
-    _noise_path.clear_cache()
+    _noise_path.jitted.clear_cache()
     assert block_p(draw.__wrapped__(BROWNIAN), gaussian) < FAULTY
-    _noise_path.clear_cache()
+    _noise_path.jitted.clear_cache()
 
 
 @pytest.mark.long
@@ -158,8 +158,8 @@ def test_noise_is_nan_below_the_smallest_time():
 
 def test_a_path_is_compiled_once():
     """A second call with another key, other times and another rate compiles nothing."""
-    programs = _noise_path._cache_size()
+    programs = _noise_path.jitted._cache_size()
     for rate in (1.0, 3.0):
         process = Skellam((5,), rate1=rate, rate2=1.0)
         noise_path(jax.random.key(int(rate)), process, [4.0, 2.0, 1.0 / rate])
-    assert _noise_path._cache_size() == programs + 1
+    assert _noise_path.jitted._cache_size() == programs + 1

@@ -60,7 +60,7 @@ def test_a_study_reports_it(tmp_path, keep):
     want = coverage(interaction(), outcome)
     (line,) = remarks(results)
     assert line in str(results.table())
-    naive, multiple = float(line.split("cover ")[1][:4]), float(line.split("more than ")[1][:4])
+    naive, multiple = (float(line.split(f"{word} ")[1][:4]) for word in ("are", "within"))
     assert naive == pytest.approx(100 * want.naive, abs=0.06)
     assert multiple == pytest.approx(want.multiple, rel=0.02)
     without = nrjax.Outcomes({"a": outcome})
@@ -77,7 +77,7 @@ def test_the_sentence_is_true_of_the_trials_that_it_is_about(trials):
     outcome = nrjax.Outcome(**fields)._replace(release=release, time=np.ones(trials), status=status)
     found = coverage(stopped, outcome)
     ratios = np.asarray(RELEASE_ERROR["error_largest"].of(outcome, stopped))
-    shown = float(str(found).split("more than ")[1].split()[0])
+    shown = float(str(found).split("within ")[1].split()[0])
     for multiple in (found.multiple, shown):
         assert np.mean(ratios <= multiple) >= 0.95
     assert shown == pytest.approx(found.multiple, rel=0.011)
@@ -86,4 +86,4 @@ def test_the_sentence_is_true_of_the_trials_that_it_is_about(trials):
 def test_it_is_one_function_for_all_cases():
     assert ReleaseError("largest") == RELEASE_ERROR["error_largest"].of
     assert hash(ReleaseError("largest")) == hash(ReleaseError("largest"))
-    assert "cover 95.0% of the" in str(Coverage(0.95, 2.0))
+    assert "are 95.0% of the numbers" in str(Coverage(0.95, 2.0))
