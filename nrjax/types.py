@@ -390,10 +390,10 @@ class StoppingRule(Pytree, abc.ABC):
         """
 
     def largest_cost(self, epsilon: Any, answers: Any = 1) -> Array:
-        """Return the largest cost after `answers` answers, over both values of the last one.
+        """Return the largest cost after `answers` answers, whether the last one is yes or no.
 
         A filter reserves this cost before the rule answers. The arguments are those of `cost`.
-        Override the method if `cost` can be larger than for either value of the last answer.
+        Override the method if `cost` depends on something else too, and can exceed both costs.
         """
         return jnp.maximum(*(self.cost(epsilon, stopped, answers) for stopped in (True, False)))
 

@@ -62,7 +62,7 @@ def distance(release: Array, truth: Array) -> Array:
 
 
 def largest_relative_error(release: Array, truth: Array, within: Array) -> Array:
-    """Return minus the largest error relative to `max(count, within)`, at least -1."""
+    """Return minus the largest `|release - truth| / max(truth, within)`, or -1 if it is lower."""
     return -jnp.minimum(jnp.max(jnp.abs(release - truth) / jnp.maximum(truth, within)), 1.0)
 
 

@@ -83,7 +83,7 @@ def from_json(owner: CostModel, text: str, rounds: int = 0) -> LedgerState:
     Args:
         owner: filter or odometer with the parameters of the one whose state was written.
         text: JSON from `to_json`.
-        rounds: number of places for open rounds (filters only).
+        rounds: largest number of rounds that are open at a time (filters only).
 
     Raises:
         ValueError: the text is damaged, or is for other parameters or another dtype.

@@ -262,7 +262,7 @@ def holds_releases(process: NoiseProcess, value: np.ndarray, dtype: Any) -> bool
 
 
 def check_own_value(process: NoiseProcess, value: Any, dtype: Any) -> None:
-    """Check the value against that of a process which depends on it, such as `counts.KeyNoise`."""
+    """Check that a process made for a value, such as `counts.KeyNoise`, releases this value."""
     own, number = map(concrete_or_none, (process.private_value, value))
     if own is None or number is None:
         return

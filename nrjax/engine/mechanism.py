@@ -158,7 +158,7 @@ class Mechanism(Pytree):
         releases, but not the decision to stop. `private=True` makes a private test
         (`nrjax.ReducedAboveThreshold`), whose cost is added. It accepts a score below `at_least`
         with probability at most `1 - confidence`: its threshold is `at_least + margin`, and it
-        leaves out the first levels, at which its noise does not fit the margin (see
+        skips the first levels, at which its noise is too wide for the margin (see
         `nrjax.stopping.accuracy.private_test`).
 
             >>> def score(release, truth):
@@ -176,14 +176,15 @@ class Mechanism(Pytree):
             at_least: score at which a release is good enough.
             data: further arguments of the function: a tuple of numbers and arrays.
             levels: epsilons `(low, high, count)` in equal ratios, or a schedule such as a `Grid`.
-                By default 100 epsilons from 0.01 to 10, or a part of this range if the boundary or
-                discrete noise reaches only a part; or the levels of `on`.
-            private: whether the test of the score is private, which needs levels of fixed times.
-                For a study write `nrjax.Case(trial=interaction, goal=at_least)`, since the goal of
-                a case is by default the threshold of its rule.
+                By default those given to `Mechanism.on`, else 100 epsilons from 0.01 to 10, or a
+                part of this range if the boundary or discrete noise reaches only a part.
+            private: whether the test of the score is private. Such a test needs levels whose times
+                are fixed in advance. In a study write `nrjax.Case(trial=interaction,
+                goal=at_least)`: by default the goal is the rule's threshold, margin included.
             margin: distance of the private test's threshold above `at_least`, in units of the
-                score. By default 3/4 of the distance from `at_least` to the best score: the score
-                of the optimum, taken as public, for a problem's utility, and 0 for other scores.
+                score. By default 3/4 of the distance from `at_least` to the best score. For a
+                problem's utility the best score is that of the optimum, which is taken as public.
+                For other scores it is 0.
             confidence: least probability with which the private test does not accept a score below
                 `at_least`; by default 0.9.
             rule: stopping rule to use in place of `at_least`.
@@ -336,7 +337,7 @@ def laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
 def discrete_laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
     """Return the discrete Laplace mechanism for a value of integers, with a pure guarantee.
 
-    Use it for counts: releases are integers, at the cost of Laplace noise.
+    Use it for counts: releases are integers, and cost as much as with Laplace noise.
 
         >>> nrjax.discrete_laplace([30, 4], sensitivity=1).process
         DiscreteLaplace(shape=(2,))

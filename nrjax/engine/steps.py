@@ -139,7 +139,7 @@ def assess_release(trial: Interaction, utility: Utility, release: Array) -> tupl
 
 
 def shares_hashes(trial: Interaction, noise: Array) -> bool:
-    """Return whether each rewind draws one number, so that two rewinds can share a hash."""
+    """Return whether each rewind draws one number. Two can then share a hash of two words."""
     process, dtype = trial.process, trial.dtype
     if not (is_nrjax_key(noise) and isinstance(process, BlockwiseProcess)):
         return False

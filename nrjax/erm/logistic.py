@@ -62,10 +62,10 @@ class LogisticUtility(OutputUtility):
     def bounds(self, hypothesis: Array, *, rounding: bool = True) -> tuple[Array, Array]:
         """Return a lower and an upper bound on `evaluate`, from the risk's expansion.
 
-        The bounds hold for batches of any size, for any order of summation, and for a hypothesis
-        that another program rounds differently. They are NaN if the hypothesis is NaN. With
-        `rounding=False` the bounds omit most of the rounding error of `evaluate`, and are ten times
-        closer to each other near the optimum in float32.
+        The bounds hold for batches of any size and for any order of summation, also if `evaluate`
+        runs in another compiled program, which may round the hypothesis differently. They are NaN
+        if the hypothesis is NaN. With `rounding=False` the bounds omit most of the rounding error
+        of `evaluate`, and are ten times closer to each other near the optimum in float32.
         """
         away, expansion = hypothesis - self.optimum, self.expansion
         lowest, highest = expansion.excess(away, self.regularisation)

@@ -23,8 +23,8 @@ class Problem(Pytree, abc.ABC):
     """A data set, its non-private optimum, and the public numbers that mechanisms need.
 
     By default neighbouring data sets differ in one row (replacement), and the number n of rows is
-    public. Problems take relations for people with several rows, such as "replace, 3 rows", and
-    output perturbation takes "add-remove".
+    public. Another relation can be stated: "replace, 3 rows" for people with up to 3 rows, and
+    "add-remove" for output perturbation.
 
     Attributes:
         rows: number of rows n.

@@ -17,7 +17,8 @@ from nrjax.types import BlockwiseProcess
 class Exponential(Coordinates, BlockwiseProcess):
     """The threshold noise of private tests: independent exponential noise of mean t.
 
-    It hides no value by itself, since a neighbour's value may exceed a release. Use it through
+    Releases with this noise are not private: the noise is never negative, so a release below the
+    value of a neighbouring data set excludes this data set. Use it through
     `nrjax.AboveThreshold(..., noise="exponential")`; for releases use `nrjax.Laplace`.
 
     Forwards from s to t > s, `Z_t = Z_s` with probability `s/t`, otherwise `Z_s + Exp` of mean t.

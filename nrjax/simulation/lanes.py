@@ -30,12 +30,13 @@ class Lanes(NamedTuple):
 
     Attributes:
         state: states of the lanes' trials.
-        varied: leaves that vary in a sweep, at the point of each lane, for `Family.member`.
-        trial: number of each lane's trial among those of the device, int32; in a sweep the points
-            of one trial follow each other.
+        varied: leaves that differ between the points of a sweep, each lane with those of the point
+            that it runs. `Family.member` takes them.
+        trial: number of the trial in each lane, counted within the device, int32. In a sweep each
+            point of a trial has a number, and those of one trial follow each other.
         occupied: whether a lane has a trial whose outcome is not written yet.
-        awaiting_exact: whether bounds decided the release at which the trial ended, so that the
-            release's exact utility is still needed.
+        awaiting_exact: whether the trial ended at a release that bounds decided, so that its exact
+            utility is still needed.
         next_trial: number of the next trial to start, int32.
         outcomes: outcomes of all trials of the device, one row per trial.
     """

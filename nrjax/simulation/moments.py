@@ -201,7 +201,7 @@ def finite_values(values: Any, counted: Any, xp: Any) -> tuple[Any, tuple[Any, .
 
 
 def finite_floats(values: np.ndarray, counted: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
-    """Return what `finite_values` returns, in fewer passes, and possibly without the zeros."""
+    """Return what `finite_values` returns, in fewer passes. Values that are 0 may be left out."""
     if values.ndim > 1:
         return finite_values(values, counted, np)
     finite, above, below = np.isfinite(values), 0, 0

@@ -211,7 +211,8 @@ def first_file(
 ) -> tuple[int, dict[str, Any], float]:
     """Run the first trials of a span for one file.
 
-    They take about `seconds`, or are all of them if the layout has a given chunk.
+    As many trials are run as take about `seconds`. If the layout states a chunk, all trials of the
+    span are run.
 
     Returns:
         The number of trials, their arrays and the seconds that they took.

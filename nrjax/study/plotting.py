@@ -227,7 +227,7 @@ def draw_markers(
     hollow: bool = False,
     **marker: Any,
 ) -> None:
-    """Mark about a dozen evenly spaced points of a curve, and all points without neighbours.
+    """Mark about a dozen evenly spaced points of a curve, and every isolated point.
 
     Arguments are as for `draw_curve`, with the values `y` of shape (n,).
     """

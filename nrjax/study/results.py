@@ -48,8 +48,8 @@ class Results(Reported):
     Args:
         store: the store in the folder.
         reporting: maker of tables and figures; None for the standard ones.
-        part: whether a part of the run was run, which need not have finished the run. Results of an
-            unfinished run raise `UnfinishedError` where they are read.
+        part: whether the call ran only a part of the run, so that the run may be unfinished. Then
+            `UnfinishedError` is raised when results are read, and not here.
 
     Attributes:
         folder: the folder of the run.

@@ -208,8 +208,9 @@ class Store:
     def done(self, case: str, name: str) -> list[range]:
         """Return the trials of a pass that are done, as one range per file, in order.
 
-        No trial is in two of them. Files that overlap others, as two runs may have written them on
-        a file system without locks, are left out: trials are pure, so that nothing is lost.
+        No trial is in two of them. Files that share trials with another file are left out. They
+        arise if two runs write at once on a file system without locks. Nothing is lost, since a
+        trial gives the same results whenever it is run.
         """
         return disjoint(filter(self.pass_of(case, name).holds, self.written(case, name)))
 
