@@ -60,8 +60,8 @@ def audit(
     interaction on the neighbouring data. Values are moved towards large losses and weighted back
     (`nrjax.auditing.tilted`). The audit also tests whether the releases have the distribution
     that the realised loss assumes. That test finds gross faults only: "holds" states the largest
-    multiple of the noise scale that would have been refuted (`Audit.refutable`), such as 0.95 for
-    Gaussian noise. More trials find smaller faults. The verdicts hold at any time (betting;
+    multiple of the process's noise that would have been refuted (`Audit.refutable`), such as 0.95
+    for Gaussian noise. More trials find smaller faults. The verdicts hold at any time (betting;
     Waudby-Smith and Ramdas 2024). Under a hockey-stick delta, trials stop at a loss that other
     trials choose. That rule need not be the worst, so "holds" then means this rule.
 

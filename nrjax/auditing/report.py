@@ -65,10 +65,11 @@ class Audit:
         needed: about how many trials would decide; None if decided, or if no estimate exists.
         level: probability with which the verdict is right.
         remark: what was not audited.
-        refutable: largest multiple of the stated noise scale, in hundredths, that would have been
-            refuted: noise of this scale was planted into three runs of other trials, three quarters
-            as many, and each refuted it. 0 if none was refuted. None if the guarantee is violated,
-            if too few losses decide nothing, or for a custom trial or noise.
+        refutable: largest multiple of the audited process's own noise, in hundredths, that was
+            refuted in each of three runs of other trials, three quarters as many. If that noise is
+            itself below the stated scale, and this was not seen, the multiple is of that noise. 0
+            if none was refuted. None if the guarantee is violated, if too few losses decide
+            nothing, or for a custom trial or noise.
         bounds: pairs `(trials, bound)` in rising order: `epsilon` after so many trials. Empty if
             the releases do not have the distribution that the realised loss assumes.
     """
@@ -156,11 +157,11 @@ class Audit:
         """A sentence on the noise that would have been refuted."""
         if self.refutable:
             return (
-                f"Planted noise of {self.refutable:g} of the stated scale was refuted in each of "
+                f"The same mechanism with {self.refutable:g} of its noise was refuted in each of "
                 "three runs."
             )
         if self.refutable == 0:
-            return "Noise of a smaller scale than stated would not be refuted."
+            return "The same mechanism with less of its noise would not be refuted."
         if self.verdict == "holds":
             return "It is unknown which faults of the noise would be refuted."
         return ""

@@ -190,7 +190,7 @@ def test_audits_read_as_sentences_and_estimate_the_trials_they_need():
     holds = nrjax.audit(made)
     assert holds.verdict == "holds"
     assert 0.9 < holds.refutable < 1
-    assert f"Planted noise of {holds.refutable:g} of the stated scale was refuted" in flat(holds)
+    assert f"The same mechanism with {holds.refutable:g} of its noise was refuted" in flat(holds)
     violated = nrjax.audit(made, delta=1e-7)
     assert (violated.verdict, violated.reason) == ("violated", "mean")
     assert f"at step {violated.worst.step}, which an audit with seed=0 meets again" in flat(

@@ -10,7 +10,8 @@ from scipy import stats
 import nrjax
 from nrjax.auditing import tilted
 from nrjax.simulation import montecarlo
-from tests.auditing.cases import PAIRS, flat, interaction, rule_pair
+from tests.auditing.cases import PAIRS, Fixed, flat, interaction, rule_pair
+from tests.processes.spherical_faults import WrongKernel, WrongRate
 
 pytestmark = [pytest.mark.numerical, pytest.mark.bits]
 LEVEL, TRIALS = 0.99, 4096
@@ -28,6 +29,12 @@ def jumps(value, sensitivity):
     process = nrjax.LaplaceJumps(np.shape(value), 1.0, 2000.0)
     times = np.geomspace(100.0, 2.0, 10) * sensitivity
     return interaction(process, nrjax.PureGuarantee(sensitivity), times)
+
+
+def spherical(value, sensitivity, process=nrjax.SphericalLaplace):
+    made = process(np.shape(value))
+    guarantee = nrjax.SphericalPureGuarantee(sensitivity)
+    return interaction(made, guarantee, np.array([4.0, 2.0, 1.0]) * sensitivity)
 
 
 LINES = {
@@ -51,9 +58,13 @@ MECHANISMS = {
     "laplace": lambda value, most: until(nrjax.laplace(value, most)),
     "discrete laplace": lambda value, most: until(nrjax.discrete_laplace(value, most)),
     "laplace jumps": jumps,
+    "spherical laplace": spherical,
     "brownian": lambda value, most: until(nrjax.brownian(value, most, 1e-6)),
     **{name: boundary(name) for name in LINES},
 }
+L2 = {*LINES, "brownian", "spherical laplace"}
+"""Mechanisms that are scaled to an l2-sensitivity."""
+
 VECTORS = ((1, 2), (3, -1, 2), (1, 1, 1), (2, 0, 5, 4), (1,) * 7)
 """Shifts of which no sum of squares is a power of two."""
 
@@ -61,7 +72,7 @@ VECTORS = ((1, 2), (3, -1, 2), (1, 1, 1), (2, 0, 5, 4), (1,) * 7)
 def accused(name, shift, seeds, trials=TRIALS):
     """Return the number of seeds with which a mechanism is accused."""
     shift = np.asarray(shift, float)
-    norm = np.linalg.norm(shift.ravel(), 2 if name in {*LINES, "brownian"} else 1)
+    norm = np.linalg.norm(shift.ravel(), 2 if name in L2 else 1)
     made = MECHANISMS[name](np.zeros(shift.shape), float(norm))
     audits = [nrjax.audit(made, shift, trials=trials, seed=seed) for seed in range(seeds)]
     return sum(audit.verdict == "violated" for audit in audits)
@@ -79,6 +90,20 @@ def test_no_mechanism_is_accused_at_any_sensitivity(name):
     print(f"{name}: {sum(found.values())} of {len(shifts) * seeds} audits accuse: {found}")
     assert max(found.values()) <= stats.binom.isf(1e-5, seeds, 1 - LEVEL)
     assert sum(found.values()) <= stats.binom.isf(1e-4, seeds * len(shifts), 1 - LEVEL)
+
+
+@pytest.mark.long
+def test_wrong_rates_of_spherical_noise_are_refuted():
+    """By losses in two dimensions, and by transcripts in one, where their bets see enough."""
+
+    def audits(process):
+        plane, line = (spherical(np.zeros(size), 1.0, process) for size in (2, 1))
+        moved = dataclasses.replace(line, value=np.ones(1), utility=Fixed(0.5))
+        return [nrjax.audit(plane).verdict, nrjax.audit(line, moved).verdict]
+
+    assert audits(nrjax.SphericalLaplace) == ["holds", "not enough trials"]
+    for fault in (WrongRate, WrongKernel):
+        assert audits(fault) == ["violated", "violated"], fault
 
 
 def test_the_place_of_an_integer_does_not_depend_on_the_tilt():
@@ -129,7 +154,7 @@ def test_the_noise_that_holds_would_have_refuted_is_refuted(kind, least):
     audit = nrjax.audit(honest)
     assert audit.verdict == "holds"
     assert least < audit.refutable < 1
-    assert f"Planted noise of {audit.refutable:g} of the stated scale was refuted" in flat(audit)
+    assert f"The same mechanism with {audit.refutable:g} of its noise was refuted" in flat(audit)
     process = {"laplace": Quiet, "linear": QuietBrownian}[kind]
 
     def found(scale):
@@ -148,7 +173,7 @@ def test_transcripts_say_which_noise_they_would_have_refuted():
     audit = nrjax.audit(made, 1.0, trials=20_000)
     assert audit.verdict == "not enough trials"
     assert 0.05 < audit.refutable < 1
-    assert f"Planted noise of {audit.refutable:g} of" in flat(audit)
+    assert f"with {audit.refutable:g} of its noise" in flat(audit)
 
     class Half(nrjax.IndependentLaplace):
         scale: float = nrjax.static(default=1.0)

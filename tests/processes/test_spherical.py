@@ -25,30 +25,13 @@ from tests.processes.laws import (
     spread,
     uniform_p,
 )
+from tests.processes.spherical_faults import WrongKernel, WrongRate
 
 pytestmark = pytest.mark.numerical
 
 TIMES = (4.0, 3.9, 2.0, 1.0)
 TRIALS = {1: 20_000, 2: 20_000, 3: 20_000, 10: 20_000, 39: 10_000, 1000: 1000}
 each = pytest.mark.parametrize("size", long_except(TRIALS, 2, 3, 10, 1000))
-
-
-class WrongRate(nrjax.SphericalLaplace):
-    """Plant a fault: jumps have the rate d, not d + 1."""
-
-    @property
-    def _twice_shape(self):
-        return max(super()._twice_shape - 1, 1)
-
-
-class WrongKernel(nrjax.SphericalLaplace):
-    """Plant a fault: only the first noise has the right law, since rewinds use the rate d."""
-
-    def move(self, drawn, state, time):
-        clock, kept, step = spherical._rewind_clock(
-            drawn[1], state.clock, state.time, time, self._twice_shape - 1
-        )
-        return state._replace(value=kept * state.value + step * drawn[0], clock=clock, time=time)
 
 
 @functools.cache
